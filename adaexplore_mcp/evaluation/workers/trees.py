@@ -1,0 +1,53 @@
+"""Walk the containers that tasks and candidates pass around, and name every leaf by its path.
+
+A value is a leaf, or a tuple, list or dict (with plain keys) of values. `x`, `xs[0]`, `batch['keep']` are paths.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["CONTAINERS", "leaves", "map_leaves"]
+
+CONTAINERS = (tuple, list, dict)
+MAX_DEPTH = 32
+
+
+def leaves(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any task's value
+    """Yield (path, leaf) in a fixed order: sequences by position, dicts by insertion.
+
+    Raises:
+        RecursionError: Containers nest deeper than 32 levels, or contain themselves.
+    """
+    if depth > MAX_DEPTH:
+        msg = f"containers nest deeper than {MAX_DEPTH} levels"
+        raise RecursionError(msg)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, f"{path}[{key!r}]", depth=depth + 1)
+    elif isinstance(value, (tuple, list)):
+        for position, item in enumerate(value):
+            yield from leaves(item, f"{path}[{position}]", depth=depth + 1)
+    else:
+        yield path, value
+
+
+def map_leaves(function: Callable[[str, Any], Any], value: Any, path: str = "", *, depth: int = 0) -> Any:  # noqa: ANN401
+    """Return the same containers with `function(path, leaf)` in place of every leaf.
+
+    Named tuples and other subclasses of the containers become plain ones: classes do not cross processes.
+    """
+    if depth > MAX_DEPTH:
+        msg = f"containers nest deeper than {MAX_DEPTH} levels"
+        raise RecursionError(msg)
+    if isinstance(value, dict):
+        return {
+            key: map_leaves(function, item, f"{path}[{key!r}]", depth=depth + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, (tuple, list)):
+        mapped = [
+            map_leaves(function, item, f"{path}[{position}]", depth=depth + 1)
+            for position, item in enumerate(value)
+        ]
+        return tuple(mapped) if isinstance(value, tuple) else mapped
+    return function(path, value)

@@ -1,0 +1,1 @@
+"""Everything the product remembers, in one SQLite file; nothing else knows SQL."""

@@ -1,0 +1,1 @@
+"""What a model reads: Markdown templates and the one function that renders them."""
