@@ -1,38 +1,48 @@
 """Values that cross the boundary: what callers send, what tools answer, what the store keeps.
 
-Frozen pydantic models that refuse unknown fields. Attribute docstrings become the schema. A field that does
-not apply keeps its empty default and is left out on the wire, so an answer costs no tokens for what it does
-not say. No float is ever NaN or infinite: such a value becomes None.
+Frozen pydantic models that refuse unknown fields. A field that does not apply keeps its empty default and is left
+out on the wire, so an answer costs no tokens for what it does not say. No float is ever NaN or infinite: such a value
+becomes None.
 """
 
 import math
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
+    "ArtifactPage",
     "ArtifactRef",
+    "Check",
     "CompiledKernel",
     "Device",
     "Domain",
     "ErrorExcerpt",
     "Evidence",
     "Facts",
+    "JobPage",
     "JobView",
     "LibraryOps",
     "Outcome",
+    "Parameter",
     "Policy",
     "Precision",
     "PrecisionClass",
+    "RegisterRequest",
     "SizeRange",
     "Stage",
     "Status",
+    "Target",
     "TaskFormat",
+    "TaskPage",
     "TaskSummary",
     "TensorSpec",
     "Value",
+    "VerifyRequest",
     "Workload",
     "WorkloadReport",
+    "json_safe",
 ]
 
 Status = Literal[
@@ -59,6 +69,8 @@ Precision = Literal["match", "relaxed", "kernelbench", "paper", "custom"]
 PrecisionClass = Literal["exact", "fp32", "tf32", "half", "none"]
 LibraryOps = Literal["report", "allow", "forbid"]
 TaskFormat = Literal["kernelbench", "function"]
+Target = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"]
+"""What a candidate can be compiled for."""
 
 
 def _finite(value: float | None) -> float | None:
@@ -73,36 +85,54 @@ FiniteFloat = Annotated[float | None, AfterValidator(_finite)]
 class Value(BaseModel):
     """Base of all values: immutable, closed, documented by its attribute docstrings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    # Validators are built at the first use of a class: the first tools/list would wait 20 ms for all of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return JSON-ready data without the fields that still hold their default."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        """Return data that JSON can carry, without the fields that still hold their default."""
+        data: dict[str, Any] = json_safe(self.model_dump(mode="json", exclude_defaults=True))
+        return data
+
+
+def json_safe(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return JSON data with None for NaN and infinities, and without lone surrogates, which no JSON text can carry."""
+    match value:
+        case float():
+            return _finite(value)
+        case str():
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        case dict():
+            return {json_safe(key): json_safe(item) for key, item in value.items()}
+        case list() | tuple():
+            return [json_safe(item) for item in value]
+    return value
 
 
 # --- tasks -----------------------------------------------------------------------------------------------
 
 
-class Workload(Value):
+class Parameter(Value):
+    """Base of what callers send: its attribute docstrings become the schema they see."""
+
+    # Not for every value: pydantic reads the source of each class for them, 2 ms at import.
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Workload(Parameter):
     """One set of sizes at which a task is judged."""
 
     name: str = Field(min_length=1, max_length=80)
-    """Unique within the task."""
-    sizes: dict[str, int | float | str | bool] = {}
-    """Overrides of the reference's size constants, by name."""
+    sizes: dict[str, int | Annotated[float, Field(allow_inf_nan=False)] | str | bool] = {}
+    """The reference's size constants, by name."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
-    """Share in the weighted geometric mean of speedups."""
 
 
-class SizeRange(Value):
-    """How far a size may change in hidden workloads."""
+class SizeRange(Parameter):
+    """How far a size may change in hidden workloads: multiples of `multiple_of` from `min` to `max`, both included."""
 
     min: int = Field(ge=1)
-    """Smallest value, inclusive."""
     max: int = Field(ge=1)
-    """Largest value, inclusive."""
     multiple_of: int = Field(default=1, ge=1)
-    """Only multiples of this are drawn."""
 
     @model_validator(mode="after")
     def _holds_a_value(self) -> "SizeRange":
@@ -116,20 +146,18 @@ Domain = Annotated[str, Field(pattern=r"^(keep|normal|nonnegative|probability|in
 """Values an input or parameter may take: keep, normal, nonnegative, probability or index(N)."""
 
 
-class Policy(Value):
+class Policy(Parameter):
     """What counts as right, fixed by the owner of a task."""
 
     precision: Precision = "match"
-    """match: as exact as the reference itself. relaxed: half arithmetic allowed on fp32 tasks. kernelbench: 1e-4
-    (fp32) or 1e-2 (half). paper: 5e-2. custom: atol, rtol and max_outlier_share below."""
+    """match: as exact as the reference. relaxed: half arithmetic too. kernelbench: 1e-4 fp32, 1e-2 half. paper: 5e-2.
+    custom: atol, rtol."""
     library_ops: LibraryOps = "report"
-    """Torch and library calls that do the work: report their share, allow silently, or forbid (rejected)."""
+    """Torch calls that do the work: report their share, allow, or forbid."""
     atol: float = Field(default=0.0, ge=0, le=1e3)
-    """Absolute tolerance, for precision custom."""
     rtol: float = Field(default=0.0, ge=0, le=1e3)
-    """Relative tolerance, for precision custom."""
     max_outlier_share: float = Field(default=0.0, ge=0, le=0.5)
-    """Share of elements allowed outside the tolerance, for precision custom."""
+    """Share of elements allowed outside."""
 
     @model_validator(mode="after")
     def _tolerances_belong_to_custom(self) -> "Policy":
@@ -172,9 +200,37 @@ class WorkloadReport(Value):
     outputs: list[TensorSpec] = []
 
 
+class RegisterRequest(Value):
+    """A task as its owner describes it; files are read and paths checked before it is made."""
+
+    name: str = ""
+    source: bytes = b""
+    """The reference's source: sent as text, or the content of source_path."""
+    source_path: Path | None = None
+    """Where the source was read, resolved and inside an allowed root; None when sent as text."""
+    extra: bytes = b""
+    """Text that runs after the file at source_path and sees its names: a place for make_inputs."""
+    import_root: Path | None = None
+    """Folder to import the source from, resolved and inside an allowed root."""
+    entry: str = ""
+    """The object to use, such as Model or fused_add_rmsnorm; empty: as the format names it."""
+    format: TaskFormat = "kernelbench"
+    workloads: list[Workload] = []
+    vary: dict[str, SizeRange] = {}
+    domains: dict[str, Domain] = {}
+    mutates: list[str] = []
+    baseline: bytes = b""
+    """Source of the owner's own kernel; empty without one."""
+    baseline_path: Path | None = None
+    policy: Policy = Policy()
+
+
 class TaskSummary(Value):
     """A registered or built-in task."""
 
+    summary: str = ""
+    """One sentence, where it answers a call."""
+    next_step: str = ""
     task_id: str
     name: str
     format: TaskFormat
@@ -193,6 +249,15 @@ class TaskSummary(Value):
     """Status of the owner's own kernel, where one was given."""
     example: str = ""
     """Candidate id of a right kernel that comes with a built-in task."""
+
+
+class TaskPage(Value):
+    """Some of the known tasks."""
+
+    tasks: list[TaskSummary] = []
+    has_more: bool = False
+    next_cursor: str = ""
+    """Cursor of the next page, empty on the last."""
 
 
 # --- outcomes --------------------------------------------------------------------------------------------
@@ -305,6 +370,37 @@ class ArtifactRef(Value):
     """Characters."""
 
 
+class VerifyRequest(Value):
+    """One candidate to judge against one task."""
+
+    task_id: str
+    source: bytes
+    """The candidate as it was sent or read: any bytes."""
+    target: Literal["", Target] = ""
+    """What to compile for; empty: the server's default."""
+    timeout_s: float = Field(default=60.0, ge=1, le=600)
+    """Time limit per stage, in seconds."""
+    agent: str = ""
+    """Label of who asks."""
+
+
+class ArtifactPage(Value):
+    """Part of a long text that was kept aside."""
+
+    summary: str
+    next_step: str = ""
+    artifact_id: str
+    kind: str = ""
+    size: int = 0
+    """Characters in the whole text."""
+    offset: int = 0
+    """Where this page begins, in characters."""
+    has_more: bool = False
+    next_offset: int = 0
+    """Where the next page begins; 0 on the last."""
+    text: str = ""
+
+
 class Outcome(Value):
     """What became of one candidate; unused fields stay empty."""
 
@@ -351,6 +447,25 @@ class JobView(Value):
     elapsed_seconds: float = 0.0
     result: dict[str, Any] = {}
     """The object the tool would have returned, once done."""
+
+
+class JobPage(Value):
+    """The latest evaluations that outlasted their call."""
+
+    summary: str
+    next_step: str = ""
+    jobs: list[JobView] = []
+
+
+class Check(Value):
+    """One line of the doctor's table."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str = ""
+    """What was found."""
+    remedy: str = ""
+    """What to do about it; empty when ok."""
 
 
 class Device(Value):

@@ -1,0 +1,302 @@
+"""The command line: serve over stdio, call one tool, examine the installation, show a demonstration.
+
+Nothing heavy is imported before the command is known: hosts give a server ten seconds, scripts less.
+"""
+
+import argparse
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from adaexplore_mcp import __version__
+from adaexplore_mcp.errors import AdaExploreError, RequestError
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult
+
+    from adaexplore_mcp.models import Check
+    from adaexplore_mcp.services import Services
+    from adaexplore_mcp.settings import Settings
+    from adaexplore_mcp.stdio import Wire
+
+__all__ = ["main"]
+
+OK, FAILED, BAD_REQUEST, NOT_JUDGED = 0, 1, 2, 3
+"""Exit codes of `call`: the candidate is right (or there is none); it is not; ask differently; no verdict."""
+
+STATUS_CODES = {
+    "correct": OK,
+    "plausible": OK,
+    "incorrect": FAILED,
+    "compile_error": FAILED,
+    "runtime_error": FAILED,
+    "timeout": FAILED,
+    "out_of_memory": FAILED,
+    "crashed": FAILED,
+    "rejected": FAILED,
+    "unsupported": NOT_JUDGED,
+    "interrupted": NOT_JUDGED,
+    "cancelled": NOT_JUDGED,
+    "failed": NOT_JUDGED,
+    "running": NOT_JUDGED,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.command(arguments)
+    except RequestError as error:
+        _complain(error)
+        return BAD_REQUEST
+    except AdaExploreError as error:
+        _complain(error)
+        return NOT_JUDGED
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line; the usage is a page of its own."""
+        self.exit(BAD_REQUEST, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="adaexplore-mcp",
+        description="Compile, verify, time and remember the GPU kernels a coding agent writes.",
+        epilog="Each flag can be set by an environment variable: --home by ADAEXPLORE_HOME, and so on.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="serve MCP over stdio", description="Serve MCP over stdio.")
+    serve.set_defaults(command=_serve)
+    serve.add_argument("--toolset", choices=["all", "core"], help="core: only what an optimizing agent needs")
+    serve.add_argument("--max-wait", type=float, metavar="S", help="largest wait_seconds of a call (45)")
+
+    call = commands.add_parser(
+        "call",
+        help="call one tool",
+        description="Call one tool and print its answer as JSON. Exit code: 0 correct, plausible or done; 1 the "
+        "candidate failed; 2 the request is wrong; 3 no verdict (unsupported, interrupted, cancelled, our fault).",
+    )
+    call.set_defaults(command=_call)
+    call.add_argument("tool", metavar="TOOL")
+    call.add_argument(
+        "arguments", nargs="?", default="{}", metavar="JSON", help="'{…}', @file.json or - (stdin)"
+    )
+    call.add_argument(
+        "--kernel-file", type=Path, metavar="PATH", help="the candidate, any bytes: adds kernel_path"
+    )
+    call.add_argument(
+        "--text", action="store_true", help="print progress and the answer as text on stderr too"
+    )
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="examine the installation",
+        description="Examine the installation; exit code 1 on a failure.",
+    )
+    doctor.set_defaults(command=_doctor)
+
+    demo = commands.add_parser("demo", help="take a real task through the server", add_help=False)
+    demo.set_defaults(command=_demo)
+
+    for command in (serve, call, doctor):
+        _add_settings(command)
+    return parser
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("settings")
+    group.add_argument("--home", type=Path, metavar="FOLDER", help="folder of the database; a local disk")
+    group.add_argument(
+        "--scratch", type=Path, metavar="FOLDER", help="folder for the workers' temporary files"
+    )
+    group.add_argument(
+        "--root",
+        "--roots",
+        dest="roots",
+        action="append",
+        metavar="FOLDER",
+        help="folder from which tasks and kernels may be read; may be repeated (the working folder)",
+    )
+    group.add_argument("--worker-python", type=Path, metavar="PATH", help="interpreter with torch and triton")
+    group.add_argument("--target", metavar="SM", help="what to compile for, such as sm_90")
+    group.add_argument("--parallel", type=int, metavar="N", help="evaluations at once")
+    group.add_argument("--memory-limit-mib", type=int, metavar="MIB", help="memory of a candidate")
+    group.add_argument("--keep-workers-s", type=float, metavar="S", help="idle time after which workers end")
+
+
+def _settings(arguments: argparse.Namespace, **overrides: Any) -> "Settings":  # noqa: ANN401 - values of settings
+    from adaexplore_mcp.settings import Settings, load_settings  # noqa: PLC0415 - needs pydantic
+
+    given = {name: getattr(arguments, name) for name in Settings.model_fields if hasattr(arguments, name)}
+    return load_settings(given | overrides)
+
+
+def _services(settings: "Settings") -> "Services":
+    from adaexplore_mcp.services import Services  # noqa: PLC0415 - after the command is known
+
+    def connect(settings: Any, store: Any) -> Any:  # noqa: ANN401 - as `Connect` has it
+        from adaexplore_mcp.services.connect import connect  # noqa: PLC0415 - at the first use
+
+        return connect(settings, store)
+
+    return Services(settings, connect)
+
+
+def _claimed() -> "Wire":
+    from adaexplore_mcp.stdio import claim  # noqa: PLC0415 - only commands that own the streams
+
+    try:
+        return claim()
+    except OSError as error:
+        raise RequestError("Standard input or output is closed.", "Connect both.") from error
+
+
+def _log() -> None:
+    # Before the SDK sets up its own. Warnings only: some hosts never read our stderr, and a full pipe would stop us.
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    wire = _claimed()  # before any other import: nothing may print on the wire
+    import anyio  # noqa: PLC0415 - as above
+
+    from adaexplore_mcp.server import build_server  # noqa: PLC0415 - as above
+
+    _log()
+    settings = _settings(arguments)
+    anyio.run(build_server(settings, _services(settings)).serve_stdio, wire)
+    return OK
+
+
+def _call(arguments: argparse.Namespace) -> int:
+    payload = _payload(arguments.arguments)
+    wire = _claimed()
+    import anyio  # noqa: PLC0415 - after the streams are claimed
+
+    _log()
+    overrides: dict[str, Any] = {"max_wait": 3600.0}
+    if arguments.kernel_file is not None:
+        kernel = arguments.kernel_file.expanduser().resolve()
+        payload["kernel_path"] = str(kernel)
+        # Whoever may name a file on the command line may read it.
+        overrides["roots"] = (*_settings(arguments).roots, kernel.parent)
+    code, answer = anyio.run(_ask, _settings(arguments, **overrides), arguments.tool, payload, arguments.text)
+    wire.stdout.write(json.dumps(answer, ensure_ascii=False, allow_nan=False) + "\n")
+    wire.stdout.flush()
+    return code
+
+
+async def _ask(
+    settings: "Settings", tool: str, payload: dict[str, Any], text: bool
+) -> tuple[int, dict[str, Any]]:
+    """Call a tool of a server in this process, and follow its job to the end."""
+    from mcp import Client  # noqa: PLC0415 - after the streams are claimed
+
+    from adaexplore_mcp.server import build_server, hide_memory  # noqa: PLC0415 - as above
+
+    hide_memory()
+    failures: list[Exception] = []
+    server = build_server(settings, _services(settings), lambda error, _: failures.append(error))
+    async with Client(server) as client:
+        server.handle_signals()
+        result = await _answer(client, tool, payload, text=text)
+        while not result.is_error and _running(result) and "wait_seconds" not in payload:
+            job = {"job_id": (result.structured_content or {})["job_id"]}
+            result = await _answer(client, "job_status", job, text=text)
+    said = "\n".join(block.text for block in result.content if block.type == "text")
+    if result.is_error:
+        _complain(said)
+        ours = not (failures and isinstance(failures[-1], RequestError))
+        return NOT_JUDGED if ours else BAD_REQUEST, {"error": said}
+    if text:
+        sys.stderr.write(f"{said}\n")
+    answer = dict(result.structured_content or {})
+    judged = answer.get("result") or answer
+    return STATUS_CODES.get(str(judged.get("status", "")), OK), answer
+
+
+async def _answer(client: "Client", tool: str, payload: Mapping[str, Any], *, text: bool) -> "CallToolResult":
+    takes_wait = tool in {"register_task", "compile_and_verify", "job_status"}
+
+    async def show(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - the SDK's
+        if text:
+            sys.stderr.write(f"… {message}\n")
+
+    wait = {"wait_seconds": 3600} if takes_wait and "wait_seconds" not in payload else {}
+    return await client.call_tool(tool, {**payload, **wait}, progress_callback=show)
+
+
+def _running(result: "CallToolResult") -> bool:
+    content = result.structured_content or {}
+    return content.get("status") == "running" and "job_id" in content
+
+
+def _payload(given: str) -> dict[str, Any]:
+    """Read the arguments of a call: JSON text, @file or - for standard input."""
+    try:
+        text = given
+        if given == "-":
+            text = sys.stdin.read()
+        elif given.startswith("@"):
+            text = Path(given[1:]).read_text(encoding="utf-8")
+        payload = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise RequestError(
+            f"The arguments cannot be read: {error}.", "Give '{…}', @file.json or -."
+        ) from error
+    if not isinstance(payload, dict):
+        raise RequestError(
+            f"The arguments are a JSON {type(payload).__name__}, not an object.", "Give '{…}'."
+        )
+    return payload
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    import anyio  # noqa: PLC0415 - after the command is known
+
+    checks = anyio.run(_examine, _settings(arguments))
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        sys.stdout.write(f"{check.state:<5} {check.name:<{width}}  {check.detail}\n")
+        if check.remedy:
+            sys.stdout.write(f"{'':<5} {'':<{width}}  -> {check.remedy}\n")
+    return FAILED if any(check.state == "fail" for check in checks) else OK
+
+
+async def _examine(settings: "Settings") -> "list[Check]":
+    from adaexplore_mcp.server import hide_memory  # noqa: PLC0415 - after the command is known
+    from adaexplore_mcp.services.doctor import examine  # noqa: PLC0415 - as above
+
+    hide_memory()
+    services = _services(settings)
+    async with services.running():
+        return await examine(services)
+
+
+def _demo(_: argparse.Namespace) -> int:
+    # By name: the demonstration is a client of the server, not a layer of it.
+    return int(importlib.import_module("adaexplore_mcp.demo").main() or OK)
+
+
+def _complain(error: object) -> None:
+    """Say what is wrong in one line."""
+    if sys.stderr is not None:  # closed by whoever started us
+        sys.stderr.write(f"adaexplore-mcp: {' '.join(str(error).split())}\n")
+
+
+if os.name != "posix":  # pragma: no cover - Linux only; said here rather than by an ImportError of fcntl
+    sys.exit("adaexplore-mcp runs on Linux; from elsewhere use: ssh gpu-box adaexplore-mcp serve")

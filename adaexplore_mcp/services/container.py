@@ -1,0 +1,87 @@
+"""Everything the tools work with, made once per server process and freed with it."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import anyio
+
+from adaexplore_mcp.memory_store import Store
+from adaexplore_mcp.services.jobs import JobService
+from adaexplore_mcp.services.ports import Evaluations, Tasks
+from adaexplore_mcp.settings import Settings
+
+__all__ = ["Collaborators", "Connect", "Services"]
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S = 4.0
+"""How long the ends of the workers and of the database may take together; clients kill what is left after 5 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collaborators:
+    """The domains behind the tools."""
+
+    tasks: Tasks
+    evaluations: Evaluations
+
+
+Connect = Callable[[Settings, Store], Collaborators]
+"""Makes the domains; called at the first use, so that the first tools/list does not wait for their imports."""
+
+
+class Services:
+    """What the tools use.
+
+    Args:
+        settings: Of this process.
+        connect: Makes the domains when they are first needed.
+    """
+
+    def __init__(self, settings: Settings, connect: Connect) -> None:
+        self.settings = settings
+        self.store = Store(settings.database)
+        self.jobs = JobService(self.store.jobs, settings.parallel)
+        self._connect = connect
+
+    @property
+    def tasks(self) -> Tasks:
+        """The tasks that candidates can be judged against."""
+        return self._collaborators.tasks
+
+    @property
+    def evaluations(self) -> Evaluations:
+        """The judge of candidates."""
+        return self._collaborators.evaluations
+
+    @cached_property
+    def _collaborators(self) -> Collaborators:
+        return self._connect(self.settings, self.store)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve until left; then end every evaluation, worker and connection."""
+        try:
+            async with self.jobs.running():
+                yield
+        finally:
+            with anyio.move_on_after(CLOSE_S, shield=True) as scope:
+                try:
+                    if self._connected:
+                        await self.evaluations.aclose()
+                finally:
+                    await self.store.aclose()
+            if scope.cancelled_caught:
+                self.shutdown_now()
+
+    def shutdown_now(self) -> None:
+        """End every worker process at once, without waiting; for signal handlers."""
+        if self._connected:
+            self.evaluations.shutdown_now()
+
+    @property
+    def _connected(self) -> bool:
+        return "_collaborators" in self.__dict__

@@ -1,0 +1,50 @@
+"""Which server process a job belongs to, and whether that process is still there."""
+
+import os
+import socket
+import time
+from functools import cache
+from pathlib import Path
+
+from adaexplore_mcp.memory_store import JobRecord, Owner
+
+__all__ = ["is_gone", "this_process"]
+
+STALE_S = 15.0
+"""A heartbeat older than this means that an owner we cannot see is gone; it beats every 2 s."""
+
+
+@cache
+def this_process() -> Owner:
+    """Return the identity of this process."""
+    return Owner(host=_host(), pid=os.getpid(), started=_start_time(os.getpid()) or 0)
+
+
+def is_gone(job: JobRecord) -> bool:
+    """Say whether the owner of a running job can no longer finish it."""
+    if job.owner.host == _host():
+        # A stopped or starved owner keeps its job: its heartbeat says less than the process table.
+        return _start_time(job.owner.pid) != job.owner.started
+    return time.time() - job.heartbeat_at > STALE_S
+
+
+def _start_time(pid: int) -> int | None:
+    """Return the start time of a live process in clock ticks since boot, None where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # After the name, which may hold anything: state is the first field, start time the twentieth (proc(5)).
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+@cache
+def _host() -> str:
+    """Name the space in which a pid means something: this boot of this machine, and the pid namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path, the text `pid:[…]`
+    except OSError:
+        boot = namespace = ""
+    return f"{socket.gethostname()} {boot} {namespace}"

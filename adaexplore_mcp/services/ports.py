@@ -1,0 +1,91 @@
+"""What the tools need from the domains: the seams at which tests put stand-ins."""
+
+from typing import Protocol
+
+from adaexplore_mcp.models import (
+    Check,
+    Device,
+    Outcome,
+    RegisterRequest,
+    TaskPage,
+    TaskSummary,
+    VerifyRequest,
+)
+
+__all__ = ["Evaluations", "Notify", "Report", "Tasks"]
+
+
+class Report(Protocol):
+    """Says what an evaluation does now; called from the event loop, never waits."""
+
+    def __call__(self, stage: str, /) -> None:
+        """Take a few words such as `compiling add_kernel (2 of 5)`."""
+
+
+class Notify(Protocol):
+    """Tells the caller of a tool how far it is."""
+
+    async def __call__(self, progress: float, message: str, /) -> None:
+        """Send one progress notification; `progress` must be larger than the last."""
+
+
+class Tasks(Protocol):
+    """The tasks that candidates can be judged against."""
+
+    async def register(self, request: RegisterRequest, report: Report) -> TaskSummary:
+        """Load, examine and keep a task; equal content and policy give the same id.
+
+        Raises:
+            TaskError: It is not a task; says why.
+        """
+        ...
+
+    async def list(self, query: str, limit: int, cursor: str) -> TaskPage:
+        """Return registered and built-in tasks.
+
+        Args:
+            query: Words of which each must occur in the id, name or description; empty for all.
+            limit: Most tasks to return.
+            cursor: `next_cursor` of the page before; empty for the first.
+
+        Raises:
+            NotFoundError: The cursor is not one of ours.
+        """
+        ...
+
+    async def get(self, task_id: str) -> TaskSummary:
+        """Return one task.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+        """
+        ...
+
+
+class Evaluations(Protocol):
+    """The judge of candidates, and the machine it works on."""
+
+    async def verify(self, request: VerifyRequest, report: Report) -> Outcome:
+        """Judge one candidate and keep the outcome with its receipt and artifacts.
+
+        A cancelled call ends every process that works on it before it returns.
+
+        Raises:
+            NotFoundError: There is no such task.
+            WorkerError: A worker of ours failed; the candidate is not to blame.
+        """
+        ...
+
+    async def device(self) -> Device:
+        """Say what this machine can judge, and what it cannot."""
+        ...
+
+    async def checks(self) -> list[Check]:
+        """Examine the installation for the doctor: interpreter, torch, triton, GPU, isolation, one real run."""
+        ...
+
+    def shutdown_now(self) -> None:
+        """End every process of ours at once; called from a signal handler, must not wait."""
+
+    async def aclose(self) -> None:
+        """End every process of ours and remove what they left."""

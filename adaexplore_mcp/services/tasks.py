@@ -1,0 +1,332 @@
+"""Register tasks, find them, and load them again for judging."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+
+from adaexplore_mcp.errors import NotFoundError, RequestError, TaskError
+from adaexplore_mcp.evaluation.definition import Definition, Plan
+from adaexplore_mcp.evaluation.evaluator import Evaluator
+from adaexplore_mcp.memory_store import Store, TaskRecord, candidate_id_of, content_handle
+from adaexplore_mcp.models import RegisterRequest, TaskPage, TaskSummary, WorkloadReport
+from adaexplore_mcp.services.builtin import Builtin, builtins
+from adaexplore_mcp.services.files import nearest, shortened
+from adaexplore_mcp.services.ports import Report
+
+__all__ = ["KnownTask", "TaskService", "task_id_of"]
+
+PLAN_VERSION = 1
+"""Plans of another version are made again."""
+BASELINE_TIMEOUT_S = 120.0
+BUILTIN_CURSOR = "builtin"
+
+
+def task_id_of(definition: Definition) -> str:
+    """Return the id under which a task is known: equal content and policy, equal id."""
+    return content_handle("task", definition.digest)
+
+
+@dataclass
+class KnownTask:
+    """A task that can be judged against.
+
+    Args:
+        task_id: Its id.
+        definition: Its content.
+        plans: How each workload is judged here.
+        summary: What callers see.
+    """
+
+    task_id: str
+    definition: Definition
+    plans: Sequence[Plan]
+    summary: TaskSummary
+
+
+class TaskService:
+    """The tasks of one store, and those that come with the product.
+
+    Args:
+        store: Where they are kept.
+        evaluator: Examines what is registered.
+    """
+
+    def __init__(self, store: Store, evaluator: Evaluator) -> None:
+        self._store = store
+        self._evaluator = evaluator
+        self._builtins = {task_id_of(each.definition): each for each in builtins()}
+
+    # --- registration
+
+    async def register(self, request: RegisterRequest, report: Report) -> TaskSummary:
+        """Load, examine and keep a task; equal content and policy give the same id.
+
+        Raises:
+            TaskError: It is not a task; says why.
+        """
+        definition = await self._define(request)
+        task_id = task_id_of(definition)
+        if (known := await self._load(task_id)) is not None:
+            if request.name and request.name != known.summary.name:
+                known.summary = known.summary.model_copy(update={"name": request.name})
+                await self._keep(known)
+            return known.summary
+        known = await self._examine(task_id, definition, request.name or definition.entry, report)
+        await self._keep(known)
+        return known.summary
+
+    async def _define(self, request: RegisterRequest) -> Definition:
+        files, module, extra = {"task.py": _text(request.source, "source")}, "task", ""
+        entry = request.entry
+        if request.source_path is not None:
+            files, module = await self._evaluator.collect(request.source_path, request.import_root)
+            extra = _text(request.extra, "source")
+        if not entry:
+            entry = "Model" if request.format == "kernelbench" else "reference"
+        try:
+            return Definition(
+                format=request.format,
+                files=files,
+                module=module,
+                entry=entry,
+                extra=extra,
+                workloads=request.workloads,
+                vary=request.vary,
+                domains=request.domains,
+                mutates=sorted(request.mutates),
+                policy=request.policy,
+                baseline=_text(request.baseline, "baseline"),
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise RequestError(f"{where}: {first['msg']}.", "Mend it and register again.") from error
+
+    async def _examine(
+        self, task_id: str, definition: Definition, name: str, report: Report, builtin: Builtin | None = None
+    ) -> KnownTask:
+        plans = await self._evaluator.examine(definition, report)
+        _check_names(definition, plans)
+        findings = list(_findings(definition, plans))
+        baseline = ""
+        if definition.baseline:
+            report("judging the baseline")
+            evaluation = await self._evaluator.verify(
+                definition,
+                plans,
+                definition.baseline.encode(),
+                task_id=task_id,
+                timeout_s=BASELINE_TIMEOUT_S,
+                report=report,
+            )
+            baseline = evaluation.outcome.status
+            if baseline in {"incorrect", "compile_error", "rejected"}:
+                msg = f"The baseline does not hold against the reference: {evaluation.outcome.summary}"
+                raise TaskError(msg, "Mend the baseline, or register the task without one.")
+        summary = TaskSummary(
+            task_id=task_id,
+            name=name,
+            format=definition.format,
+            entry=definition.candidate_entry,
+            description=builtin.description if builtin else "",
+            workloads=[_workload_report(plan) for plan in plans],
+            parameters=plans[0].parameters,
+            mutates=plans[0].mutates,
+            policy=definition.policy,
+            findings=findings,
+            baseline=baseline,
+            example=candidate_id_of(builtin.kernel) if builtin else "",
+        )
+        return KnownTask(task_id, definition, plans, summary)
+
+    async def _keep(self, known: KnownTask) -> None:
+        content: dict[str, Any] = {
+            "definition": known.definition.model_dump(mode="json"),
+            "plan_version": PLAN_VERSION,
+            "plans": [plan.model_dump(mode="json") for plan in known.plans],
+        }
+        await self._store.tasks.put(TaskRecord(known.task_id, content, known.summary))
+
+    # --- finding
+
+    async def list(self, query: str, limit: int, cursor: str) -> TaskPage:
+        """Return registered tasks, latest first, then the built-in ones.
+
+        Raises:
+            NotFoundError: The cursor is not one of ours.
+        """
+        for each in self._builtins.values():
+            await self._store.evaluations.keep_candidate(each.kernel)
+        if cursor and cursor not in self._builtins and await self._store.tasks.get(cursor) is None:
+            raise NotFoundError(
+                f"There is no page after {shortened(cursor)}.", "Call list_tasks without a cursor."
+            )
+        words = query.lower().split()
+        shown: list[TaskSummary] = []
+        more = False
+        if cursor not in self._builtins:
+            records, more = await self._store.tasks.list(query, limit, cursor)
+            shown = [record.summary for record in records]
+        if not more:
+            rest = [
+                _brief(task_id, each)
+                for task_id, each in self._after(cursor)
+                if all(word in f"{task_id} {each.name} {each.description}".lower() for word in words)
+                and await self._store.tasks.get(task_id) is None
+            ]
+            room = limit - len(shown)
+            shown, more = [*shown, *rest[:room]], len(rest) > room
+        return TaskPage(tasks=shown, has_more=more, next_cursor=shown[-1].task_id if more and shown else "")
+
+    def _after(self, cursor: str) -> Iterator[tuple[str, Builtin]]:
+        """Yield the built-in tasks behind a cursor."""
+        start = [*self._builtins].index(cursor) + 1 if cursor in self._builtins else 0
+        yield from islice(self._builtins.items(), start, None)
+
+    async def get(self, task_id: str) -> TaskSummary:
+        """Return one task.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+        """
+        if (record := await self._store.tasks.get(task_id)) is not None:
+            return record.summary
+        if task_id in self._builtins:
+            return _brief(task_id, self._builtins[task_id])
+        raise await self._unknown(task_id)
+
+    async def known(self, task_id: str, report: Report) -> KnownTask:
+        """Return a task ready to be judged against; a built-in one is examined at its first use.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+            TaskError: Its reference cannot be run on this machine.
+        """
+        if (known := await self._load(task_id)) is not None:
+            return known
+        builtin = self._builtins.get(task_id)
+        record = await self._store.tasks.get(task_id)
+        if builtin is None and record is None:
+            raise await self._unknown(task_id)
+        if record is not None:  # its plans were made by another version
+            definition = Definition.model_validate(record.content["definition"])
+            known = await self._examine(task_id, definition, record.summary.name, report, builtin)
+        else:
+            assert builtin is not None
+            await self._store.evaluations.keep_candidate(builtin.kernel)
+            known = await self._examine(task_id, builtin.definition, builtin.name, report, builtin)
+        await self._keep(known)
+        return known
+
+    async def _load(self, task_id: str) -> KnownTask | None:
+        """Return a kept task whose plans this version understands."""
+        record = await self._store.tasks.get(task_id)
+        if record is None or record.content.get("plan_version") != PLAN_VERSION:
+            return None
+        content = record.content
+        return KnownTask(
+            task_id,
+            Definition.model_validate(content["definition"]),
+            [Plan.model_validate(plan) for plan in content["plans"]],
+            record.summary,
+        )
+
+    async def _unknown(self, task_id: str) -> NotFoundError:
+        names = {name: id_ for id_, name in await self._store.tasks.names()}
+        names |= {each.name: id_ for id_, each in self._builtins.items()}
+        if task_id in names:
+            return NotFoundError(
+                f"{shortened(task_id)} is a name, not an id.", f"Use task_id {names[task_id]!r}."
+            )
+        close = nearest(task_id, [*names, *names.values()])
+        meant = f" Did you mean {', '.join(f'{names.get(each, each)}' for each in close)}?" if close else ""
+        return NotFoundError(
+            f"There is no task {shortened(task_id)}.{meant}",
+            "Call list_tasks, or register_task for a new one.",
+        )
+
+
+def _text(source: bytes, what: str) -> str:
+    """Return a source as text.
+
+    Raises:
+        RequestError: It is not UTF-8.
+    """
+    try:
+        return source.decode()
+    except UnicodeDecodeError as error:
+        line = source[: error.start].count(b"\n") + 1
+        msg = f"The {what} is not UTF-8 (byte 0x{source[error.start]:02x} in line {line})."
+        raise RequestError(msg, "Save it as UTF-8.") from error
+
+
+def _check_names(definition: Definition, plans: Sequence[Plan]) -> None:
+    """Refuse domains and mutates that name no input.
+
+    Raises:
+        TaskError: Names the valid ones.
+    """
+    inputs = [spec.name for spec in plans[0].inputs]
+    for what, names in (("mutates", definition.mutates), ("domains", list(definition.domains))):
+        known = [*inputs, *(plans[0].state if what == "domains" else ())]
+        for name in names:
+            if name not in known:
+                msg = f"{what} names {shortened(name)}, which is no input of {definition.entry}."
+                raise TaskError(msg, f"Inputs are {', '.join(inputs[:20]) or 'none'}.")
+
+
+def _findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield what registration noticed, in plain words."""
+    changed = [name for name in plans[0].mutates if name not in definition.mutates]
+    if changed:
+        yield f"The reference changes {', '.join(changed)} in place: candidates must do the same."
+    unchanged = [name for name in definition.mutates if name not in plans[0].mutates]
+    if unchanged:
+        yield f"mutates names {', '.join(unchanged)}, which the reference left as they were."
+    for plan in plans:
+        name = plan.workload.name
+        if plan.constant:
+            yield f"{name}: the output is constant, whatever inputs and weights are: a speedup here means little."
+        if plan.not_wide:
+            yield f"{name}: the reference does not run in float64 ({plan.not_wide[:120]}), so the error bound is the floor."
+        if plan.edits:
+            sizes = ", ".join(f"{key}={value}" for key, value in plan.lowered().items())
+            yield f"{name}: too large for this machine without a GPU; numbers are compared at {sizes}."
+        elif plan.too_large:
+            yield f"{name}: large for this machine without a GPU, and no size could be lowered: judging may be slow."
+
+
+def _workload_report(plan: Plan) -> WorkloadReport:
+    return WorkloadReport(
+        name=plan.workload.name,
+        sizes=plan.workload.sizes,
+        weight=plan.workload.weight,
+        flops=plan.flops,
+        bytes=plan.bytes,
+        judged_at="reduced sizes" if plan.reduced else "own sizes",
+        reduced=plan.lowered(),
+        inputs=plan.inputs,
+        outputs=plan.outputs,
+    )
+
+
+def _brief(task_id: str, builtin: Builtin) -> TaskSummary:
+    """Describe a built-in task that has not been examined."""
+    definition = builtin.definition
+    return TaskSummary(
+        task_id=task_id,
+        name=builtin.name,
+        format=definition.format,
+        entry=definition.candidate_entry,
+        description=builtin.description,
+        workloads=[
+            WorkloadReport(name=each.name, sizes=each.sizes, weight=each.weight)
+            for each in definition.workloads
+        ],
+        mutates=definition.mutates,
+        policy=definition.policy,
+        example=candidate_id_of(builtin.kernel),
+    )

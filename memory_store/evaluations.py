@@ -1,0 +1,190 @@
+"""Candidates, and what became of them: outcome, receipt and long texts, written together."""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from adaexplore_mcp.memory_store.database import Database
+from adaexplore_mcp.memory_store.handles import content_handle, new_handle
+from adaexplore_mcp.memory_store.records import ArtifactRecord, ReceiptRecord, from_json, to_json
+from adaexplore_mcp.models import ArtifactRef, Outcome
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database as Sqlite
+
+__all__ = ["EvaluationTable", "candidate_id_of", "keep_candidate"]
+
+
+def candidate_id_of(source: bytes) -> str:
+    """Return the handle under which this source is kept."""
+    return content_handle("cand", hashlib.sha256(source).hexdigest())
+
+
+class EvaluationTable:
+    """The candidates, outcomes, receipts and artifacts of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def keep_candidate(self, source: bytes) -> str:
+        """Keep a candidate's source, which may be any bytes, and return its candidate_id."""
+        return await self._database.write(lambda sqlite: keep_candidate(sqlite, source))
+
+    async def candidate(self, candidate_id: str) -> bytes | None:
+        """Return a candidate's source, or None where there is none with this id."""
+
+        def candidate(sqlite: "Sqlite") -> bytes | None:
+            rows = sqlite.query("SELECT source FROM candidates WHERE candidate_id = ?", [candidate_id])
+            return next((bytes(row["source"]) for row in rows), None)
+
+        return await self._database.read(candidate)
+
+    async def record(
+        self,
+        outcome: Outcome,
+        source: bytes,
+        *,
+        receipt: Mapping[str, Any],
+        texts: Sequence[tuple[str, str]] = (),
+        agent: str = "",
+        elapsed_s: float = 0.0,
+    ) -> Outcome:
+        """Keep an outcome with its candidate, receipt and long texts, in one transaction.
+
+        Args:
+            outcome: What became of the candidate; its task must be kept already.
+            source: The candidate.
+            receipt: Enough to run it again.
+            texts: Kind and text of each artifact.
+            agent: Label of who asked.
+            elapsed_s: Wall time of the evaluation, in seconds.
+
+        Returns:
+            The outcome, completed with candidate_id, receipt_id and artifacts.
+        """
+        kept = [(new_handle("art"), kind, _storable(text)) for kind, text in texts]
+        outcome = outcome.model_copy(
+            update={
+                "candidate_id": candidate_id_of(source),
+                "receipt_id": new_handle("rcpt"),
+                "artifacts": [
+                    *outcome.artifacts,
+                    *(ArtifactRef(artifact_id=id_, kind=kind, size=len(text)) for id_, kind, text in kept),
+                ],
+            }
+        )
+        outcome_id = new_handle("out")
+
+        def record(sqlite: "Sqlite") -> None:
+            now = time.time()
+            keep_candidate(sqlite, source)
+            sqlite.conn.execute(
+                "INSERT INTO outcomes (outcome_id, task_id, candidate_id, status, outcome, agent, created_at, elapsed_s)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    outcome_id,
+                    outcome.task_id,
+                    outcome.candidate_id,
+                    outcome.status,
+                    to_json(outcome.to_wire()),
+                    _storable(agent),
+                    now,
+                    elapsed_s,
+                ],
+            )
+            sqlite.conn.execute(
+                "INSERT INTO receipts (receipt_id, outcome_id, receipt) VALUES (?, ?, ?)",
+                [outcome.receipt_id, outcome_id, to_json(receipt)],
+            )
+            sqlite.conn.executemany(
+                "INSERT INTO artifacts (artifact_id, outcome_id, kind, text, size, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+                [(id_, outcome_id, kind, text, len(text), now) for id_, kind, text in kept],
+            )
+
+        await self._database.write(record)
+        return outcome
+
+    async def outcomes(self, task_id: str, candidate_id: str = "", limit: int = 20) -> list[Outcome]:
+        """Return the outcomes of a task, latest first, of one candidate where its id is given."""
+
+        def outcomes(sqlite: "Sqlite") -> list[Outcome]:
+            rows = sqlite.query(
+                "SELECT outcome FROM outcomes WHERE task_id = ? AND ? IN ('', candidate_id)"
+                " ORDER BY number DESC LIMIT ?",
+                [task_id, candidate_id, limit],
+            )
+            return [_outcome(row["outcome"]) for row in rows]
+
+        return await self._database.read(outcomes)
+
+    async def receipt(self, receipt_id: str) -> ReceiptRecord | None:
+        """Return a receipt with its outcome, or None where there is none with this id."""
+
+        def receipt(sqlite: "Sqlite") -> ReceiptRecord | None:
+            rows = sqlite.query(
+                "SELECT receipt, outcome, created_at FROM receipts JOIN outcomes USING (outcome_id)"
+                " WHERE receipt_id = ?",
+                [receipt_id],
+            )
+            return next(
+                (
+                    ReceiptRecord(
+                        receipt_id, from_json(row["receipt"]), _outcome(row["outcome"]), row["created_at"]
+                    )
+                    for row in rows
+                ),
+                None,
+            )
+
+        return await self._database.read(receipt)
+
+    async def artifact(self, artifact_id: str) -> ArtifactRecord | None:
+        """Return a long text, or None where there is none with this id."""
+
+        def artifact(sqlite: "Sqlite") -> ArtifactRecord | None:
+            rows = sqlite.query(
+                "SELECT artifact_id, kind, text, created_at FROM artifacts WHERE artifact_id = ?",
+                [artifact_id],
+            )
+            return next((ArtifactRecord(**row) for row in rows), None)
+
+        return await self._database.read(artifact)
+
+    async def ids(self, kind: str, limit: int = 1000) -> list[str]:
+        """Return the latest candidate, receipt or artifact ids, to find the one that was meant.
+
+        Args:
+            kind: candidate, receipt or artifact.
+            limit: Most ids to return.
+        """
+        assert kind in {"candidate", "receipt", "artifact"}, kind
+
+        def ids(sqlite: "Sqlite") -> list[str]:
+            rows = sqlite.table(f"{kind}s").rows_where(
+                select=f"{kind}_id", order_by="rowid DESC", limit=limit
+            )
+            return [str(row[f"{kind}_id"]) for row in rows]
+
+        return await self._database.read(ids)
+
+
+def keep_candidate(sqlite: "Sqlite", source: bytes) -> str:
+    """Keep a candidate inside a transaction of the caller's."""
+    candidate_id = candidate_id_of(source)
+    sqlite.conn.execute(
+        "INSERT INTO candidates (candidate_id, sha256, source, created_at) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (sha256) DO NOTHING",
+        [candidate_id, hashlib.sha256(source).hexdigest(), source, time.time()],
+    )
+    return candidate_id
+
+
+def _outcome(text: str) -> Outcome:
+    # A newer server may have written fields that this one does not know.
+    return Outcome.model_validate(from_json(text), extra="ignore")
+
+
+def _storable(text: str) -> str:
+    """Replace lone surrogates, which neither SQLite nor JSON on the wire can carry."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,104 @@
+"""The schema as numbered steps, each one transaction together with its own record.
+
+A step is never edited once a version with it was released: add the next one. STRICT tables; times are seconds since
+the epoch; JSON columns hold text that only the owning table class reads. Imports sqlite-utils: import it late.
+"""
+
+from pathlib import Path
+
+from sqlite_utils import Database, Migrations
+
+from adaexplore_mcp.errors import StoreError
+
+__all__ = ["STEPS", "migrate", "migrations"]
+
+
+def _tasks_candidates_outcomes_jobs(sqlite: Database) -> None:
+    for statement in (
+        """CREATE TABLE tasks (
+            number INTEGER PRIMARY KEY,
+            task_id TEXT NOT NULL UNIQUE,
+            name TEXT NOT NULL,
+            format TEXT NOT NULL,
+            content TEXT NOT NULL,
+            summary TEXT NOT NULL,
+            created_at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE candidates (
+            candidate_id TEXT PRIMARY KEY,
+            sha256 TEXT NOT NULL UNIQUE,
+            source BLOB NOT NULL,
+            created_at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE outcomes (
+            number INTEGER PRIMARY KEY,
+            outcome_id TEXT NOT NULL UNIQUE,
+            task_id TEXT NOT NULL REFERENCES tasks (task_id),
+            candidate_id TEXT NOT NULL REFERENCES candidates (candidate_id),
+            status TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            elapsed_s REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX outcomes_by_task ON outcomes (task_id, candidate_id)",
+        """CREATE TABLE receipts (
+            receipt_id TEXT PRIMARY KEY,
+            outcome_id TEXT NOT NULL REFERENCES outcomes (outcome_id),
+            receipt TEXT NOT NULL
+        ) STRICT""",
+        "CREATE INDEX receipts_by_outcome ON receipts (outcome_id)",
+        """CREATE TABLE artifacts (
+            artifact_id TEXT PRIMARY KEY,
+            outcome_id TEXT NOT NULL REFERENCES outcomes (outcome_id),
+            kind TEXT NOT NULL,
+            text TEXT NOT NULL,
+            size INTEGER NOT NULL,
+            created_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX artifacts_by_outcome ON artifacts (outcome_id)",
+        """CREATE TABLE jobs (
+            number INTEGER PRIMARY KEY,
+            job_id TEXT NOT NULL UNIQUE,
+            tool TEXT NOT NULL,
+            request TEXT NOT NULL,
+            owner_host TEXT NOT NULL,
+            owner_pid INTEGER NOT NULL,
+            owner_started INTEGER NOT NULL,
+            heartbeat_at REAL NOT NULL,
+            status TEXT NOT NULL,
+            stage TEXT NOT NULL,
+            progress REAL NOT NULL,
+            cancel_requested INTEGER NOT NULL DEFAULT 0,
+            result TEXT NOT NULL DEFAULT '{}',
+            problem TEXT NOT NULL DEFAULT '',
+            next_step TEXT NOT NULL DEFAULT '',
+            created_at REAL NOT NULL,
+            finished_at REAL
+        ) STRICT""",
+    ):
+        sqlite.execute(statement)
+
+
+STEPS = {"0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs}
+"""Every step by the name under which it is recorded, in the order they run."""
+
+migrations = Migrations("adaexplore")
+for _name, _step in STEPS.items():
+    migrations(name=_name)(_step)
+
+
+def migrate(sqlite: Database, path: Path) -> None:
+    """Bring a database up to date; the caller holds the set-up lock.
+
+    Raises:
+        StoreError: A newer version of the product made it.
+    """
+    unknown = [step.name for step in migrations.applied(sqlite) if step.name not in STEPS]
+    if unknown:
+        raise StoreError(
+            f"A newer adaexplore-mcp made the database {str(path)!r} (it has {unknown[-1]}). "
+            "Install that version, or set --home or ADAEXPLORE_HOME to another folder."
+        )
+    if migrations.pending(sqlite):
+        migrations.apply(sqlite)

@@ -1,0 +1,40 @@
+"""What all tests share.
+
+`pytest --update-snapshots` writes the files in tests/snapshots anew; look at the difference before you commit it.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# Stand-ins for whole domains; a folder on the path because the test folders are not packages.
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-snapshots", action="store_true", help="write tests/snapshots anew")
+
+
+@pytest.fixture
+def update_snapshots(request):
+    return request.config.getoption("--update-snapshots")
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def settings(home, tmp_path):
+    from adaexplore_mcp.settings import load_settings
+
+    root = tmp_path / "work"
+    root.mkdir()
+    return load_settings({"home": home, "scratch": tmp_path / "scratch", "roots": [root], "parallel": 2}, {})

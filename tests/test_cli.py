@@ -1,0 +1,248 @@
+import importlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import stand_ins
+from stand_ins import SOURCE, kernel
+
+from adaexplore_mcp import __version__, cli
+from adaexplore_mcp.stdio import Wire
+
+ENTRY = Path(__file__).parent / "support" / "stand_in_server.py"
+
+
+@pytest.fixture
+def work(tmp_path, home, monkeypatch):
+    """A folder to work in, and the environment of a command."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("ADAEXPLORE_HOME", str(home))
+    return work
+
+
+@pytest.fixture
+def run(work, monkeypatch, capsys):
+    """Run the command line in this process, with stand-ins."""
+    monkeypatch.setitem(sys.modules, stand_ins.CONNECT, stand_ins)
+
+    def run(*arguments, stdin="", code=None):
+        wire = Wire(io.StringIO(stdin), io.StringIO())
+        monkeypatch.setattr(cli, "_claimed", lambda: wire)
+        monkeypatch.setattr(sys, "stdin", wire.stdin)
+        try:
+            returncode = cli.main(arguments)
+        except SystemExit as error:
+            returncode = error.code
+        printed = capsys.readouterr()
+        assert code is None or returncode == code, printed.err
+        return subprocess.CompletedProcess(
+            arguments, returncode, wire.stdout.getvalue() + printed.out, printed.err
+        )
+
+    return run
+
+
+@pytest.fixture
+def run_process(work):
+    """Run the command line in a process of its own, with stand-ins."""
+
+    def run(*arguments, code):
+        command = [sys.executable, str(ENTRY), *arguments]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert process.returncode == code, process.stderr
+        return process
+
+    return run
+
+
+@pytest.fixture
+def task_id(run):
+    process = run("call", "register_task", json.dumps({"source": SOURCE, "name": "softmax"}), code=0)
+    return json.loads(process.stdout)["task_id"]
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [("correct", 0), ("incorrect", 1), ("compile_error", 1), ("unsupported", 3), ("crash", 3)],
+)
+def test_the_exit_code_tells_the_verdict(run, task_id, action, code):
+    process = run(
+        "call", "compile_and_verify", json.dumps({"task_id": task_id, "kernel": kernel(action)}), code=code
+    )
+    answer = json.loads(process.stdout)
+    if action == "crash":
+        assert "incident" in answer["error"]
+        assert "secret" not in process.stdout
+    else:
+        assert answer["status"] == action
+        assert process.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("compile_and_verfy", "{}", "Did you mean compile_and_verify?"),
+        (
+            "compile_and_verify",
+            '{"task_id": "task_unknown", "kernel": "k"}',
+            "There is no task 'task_unknown'",
+        ),
+        ("compile_and_verify", '{"target": "sm_1"}', "task_id is missing"),
+        ("register_task", '{"source": "not a task"}', "defines no class Model"),
+    ],
+)
+def test_a_bad_request_is_one_line_and_code_2(run, tool, arguments, said):
+    process = run("call", tool, arguments, code=2)
+    assert said in json.loads(process.stdout)["error"]
+    assert process.stderr.startswith("adaexplore-mcp: ")
+    assert process.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("call", "get_device", "not json"),
+        ("call", "get_device", "[1]"),
+        ("call", "get_device", "@/no/such/file.json"),
+        ("call", "get_device", "{}", "--target", "sm_1"),
+        ("serve", "--root", "/no/such/folder"),
+        ("serve", "--toolset", "some"),
+        ("serve", "--no-such-flag"),
+        (),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_code_2(run, arguments):
+    process = run(*arguments, code=2)
+    assert process.stdout == ""
+    assert process.stderr.startswith("adaexplore-mcp")
+    assert process.stderr.count("\n") == 1
+
+
+def test_arguments_come_from_a_file_or_from_standard_input(run, tmp_path):
+    (tmp_path / "a.json").write_text('{"limit": 3}')
+    for given, stdin in ((f"@{tmp_path / 'a.json'}", ""), ("-", '{"limit": 3}')):
+        process = run("call", "list_tasks", given, stdin=stdin, code=0)
+        assert json.loads(process.stdout)["summary"] == "0 tasks."
+
+
+def test_a_candidate_from_a_file_may_lie_anywhere_and_be_any_bytes(run, task_id, tmp_path):
+    file = tmp_path / "elsewhere.py"
+    file.write_bytes(b"# latin-1: \xe9\n# do: correct\n")
+    process = run(
+        "call", "compile_and_verify", json.dumps({"task_id": task_id}), "--kernel-file", str(file), code=0
+    )
+    assert json.loads(process.stdout)["status"] == "correct"
+
+
+def test_a_call_waits_as_long_as_it_takes(run, task_id):
+    process = run(
+        "call", "compile_and_verify", json.dumps({"task_id": task_id, "kernel": kernel("slow 3")}), code=0
+    )
+    assert json.loads(process.stdout)["status"] == "correct"
+
+
+def test_a_call_that_is_told_not_to_wait_leaves_an_interrupted_job(run, task_id):
+    payload = {"task_id": task_id, "kernel": kernel("endless"), "wait_seconds": 0}
+    view = json.loads(run("call", "compile_and_verify", json.dumps(payload), code=3).stdout)
+    assert view["status"] == "running"
+    after = run("call", "job_status", json.dumps({"job_id": view["job_id"]}), code=3)
+    assert json.loads(after.stdout)["status"] == "interrupted"
+
+
+def test_errors_of_a_process_are_one_line_too(run_process):
+    process = run_process("serve", "--root", "/no/such/folder", code=2)
+    assert process.stdout == ""
+    assert process.stderr.startswith("adaexplore-mcp: Setting roots cannot be")
+    assert process.stderr.count("\n") == 1
+
+
+def test_text_goes_to_standard_error_only_when_asked_for(run, task_id):
+    payload = json.dumps({"task_id": task_id, "kernel": kernel("slow 2")})
+    process = run("call", "compile_and_verify", payload, "--text", code=0)
+    assert json.loads(process.stdout)["status"] == "correct"
+    assert "… stage 1 (" in process.stderr
+    assert "correct: Agrees with the reference." in process.stderr
+
+
+def test_only_json_is_on_standard_output_whatever_prints(run_process, task_id):
+    process = run_process(
+        "call", "compile_and_verify", json.dumps({"task_id": task_id, "kernel": kernel("noise")}), code=0
+    )
+    assert json.loads(process.stdout)["status"] == "correct"
+    assert "noise of a child" in process.stderr
+
+
+def test_the_doctor_shows_a_line_per_finding(run, home):
+    process = run("doctor", code=0)
+    lines = process.stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["ok", "machine"],
+        ["ok", "torch"],
+        ["ok", "database"],
+        ["ok", "roots"],
+    ]
+    assert "Cannot: see races." in lines[0]
+    assert str(home) in lines[2]
+
+
+def test_the_doctor_fails_with_the_remedy(run, home, monkeypatch):
+    monkeypatch.setenv("STAND_IN_CHECK", "fail")
+    process = run("doctor", code=1)
+    assert "fail  torch" in process.stdout
+    assert "-> Install it." in process.stdout
+    home.mkdir(exist_ok=True)
+    (home / "adaexplore.db").write_bytes(b"no database at all" * 300)
+    process = run("doctor", code=1)
+    assert "is damaged" in process.stdout
+
+
+def test_settings_come_from_flags_before_the_environment(run, tmp_path):
+    run("call", "job_status", "--home", str(tmp_path / "flag"), code=0)
+    assert (tmp_path / "flag" / "adaexplore.db").exists()
+
+
+def test_the_version_is_told(run):
+    assert run("--version", code=0).stdout.strip() == __version__
+
+
+def test_the_package_runs_as_a_module():
+    process = subprocess.run(
+        [sys.executable, "-m", "adaexplore_mcp", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert process.stdout.strip() == __version__
+
+
+def test_the_demonstration_is_started_by_name(monkeypatch):
+    class Demo:
+        @staticmethod
+        def main():
+            return 5
+
+    monkeypatch.setattr(importlib, "import_module", {"adaexplore_mcp.demo": Demo}.__getitem__)
+    assert cli.main(["demo"]) == 5
+
+
+def test_every_setting_has_a_flag():
+    from adaexplore_mcp.settings import Settings
+
+    parser = cli._parser()
+    known = vars(parser.parse_args(["serve"]))
+    assert set(Settings.model_fields) <= set(known)
+
+
+def test_every_status_has_an_exit_code():
+    from typing import get_args
+
+    from adaexplore_mcp.models import JobView, Status
+
+    statuses = set(get_args(Status)) | set(get_args(JobView.model_fields["status"].annotation)) - {"done"}
+    assert set(cli.STATUS_CODES) == statuses

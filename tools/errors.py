@@ -1,0 +1,122 @@
+"""Say what went wrong with a call: the one place that makes a `ToolError`.
+
+Its text is for the agent: what was wrong, with the value, and the next call to make. The SDK passes on the text of
+no other exception.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import ValidationError
+
+from adaexplore_mcp.errors import NotFoundError, RequestError
+from adaexplore_mcp.services.files import nearest, shortened
+from adaexplore_mcp.services.jobviews import failure_of
+
+__all__ = ["check_arguments", "check_tool", "invalid_arguments", "tool_error"]
+
+Schema = Mapping[str, Any]
+
+
+def tool_error(error: Exception, tool: str) -> ToolError:
+    """Return what the agent reads of an exception that ended a call."""
+    problem, next_step = failure_of(error, tool)
+    return ToolError(f"{problem} {next_step}".strip())
+
+
+def check_tool(name: str, known: Sequence[str]) -> None:
+    """Refuse a tool that does not exist.
+
+    Raises:
+        NotFoundError: Names the nearest, and all of them.
+    """
+    if name not in known:
+        alike = nearest(name, known, count=1)
+        hint = f" Did you mean {alike[0]}?" if alike else ""
+        raise NotFoundError(f"There is no tool {shortened(name)}.{hint}", f"Tools: {', '.join(known)}.")
+
+
+def check_arguments(tool: str, schema: Schema, about: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that a tool does not take; the SDK would ignore them.
+
+    Args:
+        tool: Its name.
+        schema: Its input schema, without references.
+        about: One sentence on what it is for.
+        arguments: As they came.
+
+    Raises:
+        RequestError: Names the valid arguments, the nearest first, and those that are missing.
+    """
+    valid = schema.get("properties", {})
+    unknown = [name for name in arguments if name not in valid]
+    if not unknown:
+        return
+    missing = [name for name in schema.get("required", []) if name not in arguments]
+    need = f" It needs {', '.join(missing)}." if missing else ""
+    listed = ", ".join(shortened(name) for name in unknown[:5])
+    raise RequestError(
+        f"{tool} takes no argument {listed}.",
+        f"It takes {', '.join(_by_likeness(unknown[0], valid))}.{need} {about}",
+    )
+
+
+def invalid_arguments(error: ValidationError, tool: str, schema: Schema) -> RequestError:
+    """Put the SDK's complaint about arguments into one line.
+
+    Args:
+        error: What pydantic said.
+        tool: The tool's name.
+        schema: Its input schema, without references.
+    """
+    complaints = [_complaint(dict(item), schema) for item in error.errors(include_url=False)]
+    shown = list(dict.fromkeys(complaints))[:3]
+    more = f"; and {len(complaints) - len(shown)} more" if len(complaints) > len(shown) else ""
+    return RequestError(f"{tool}: {'; '.join(shown)}{more}.", "Correct that and call again.")
+
+
+def _complaint(item: Mapping[str, Any], schema: Schema) -> str:
+    """Name one argument, its value and what is allowed."""
+    location = item["loc"]
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    here = _schema_at(schema, location)
+    if item["type"] == "missing":
+        about = str(here.get("description", "")).rstrip(".")
+        return f"{name} is missing ({about})" if about else f"{name} is missing"
+    if item["type"] == "extra_forbidden":
+        siblings = _by_likeness(str(location[-1]), _schema_at(schema, location[:-1]).get("properties", {}))
+        return f"there is no {shortened(name)}; it takes {', '.join(siblings)}"
+    return f"{shortened(name)} cannot be {shortened(item['input'], 60)}: {_allowed(item, schema)}"
+
+
+def _allowed(item: Mapping[str, Any], schema: Schema) -> str:
+    """Say what a value must be."""
+    said = str(item["msg"])
+    if item["type"] == "string_pattern_mismatch":
+        # A regular expression is for machines; the description says the same in words.
+        return str(_schema_at(schema, item["loc"][:1]).get("description", said))
+    if said.startswith("Input should be "):
+        return f"must be {said.removeprefix('Input should be ')}"
+    return said.removeprefix("Value error, ")
+
+
+def _schema_at(schema: Schema, location: Iterable[Any]) -> Schema:
+    """Follow the place of an error into a schema as far as it goes."""
+    here = schema
+    for part in location:
+        if isinstance(part, int):
+            here = here.get("items", {})
+        elif part in here.get("properties", {}):
+            here = here["properties"][part]
+        elif isinstance(here.get("additionalProperties"), dict):
+            here = here["additionalProperties"]
+        else:
+            return {}
+    return here
+
+
+def _by_likeness(name: str, known: Iterable[str]) -> list[str]:
+    """Sort names, those most like a given one first."""
+    return sorted(known, key=lambda one: -difflib.SequenceMatcher(None, name[:200], one).ratio())

@@ -1,0 +1,98 @@
+"""Judge a candidate."""
+
+from typing import Annotated, Literal
+
+import anyio.to_thread
+from pydantic import Field
+
+from adaexplore_mcp.errors import NotFoundError, RequestError
+from adaexplore_mcp.models import JobView, Outcome, Target, VerifyRequest
+from adaexplore_mcp.services import Call, Report, Services
+from adaexplore_mcp.services.files import allowed_path, nearest, read_file, shortened
+from adaexplore_mcp.tools.answers import OutcomeAnswer, answer
+from adaexplore_mcp.tools.parameters import (
+    DEFAULT_WAIT_S,
+    MAX_TEXT,
+    Ctx,
+    Format,
+    Wait,
+    encoded,
+    notifier,
+    services_of,
+    wait_of,
+)
+
+__all__ = ["compile_and_verify"]
+
+
+async def compile_and_verify(
+    ctx: Ctx,
+    *,
+    task_id: str,
+    kernel: Annotated[
+        str,
+        Field(max_length=MAX_TEXT, description="Source as text; or kernel_path or node_id: exactly one."),
+    ] = "",
+    kernel_path: Annotated[str, Field(description="File below an allowed root.")] = "",
+    node_id: Annotated[str, Field(description="Candidate kept by an earlier call.")] = "",
+    target: Annotated[Literal["", Target], Field(description="GPU to compile for.")] = "",
+    timeout_seconds: Annotated[float, Field(ge=1, le=600, description="Per stage.")] = 60.0,
+    wait_seconds: Wait = DEFAULT_WAIT_S,
+    agent: Annotated[str, Field(max_length=80)] = "",
+    response_format: Format = "concise",
+) -> OutcomeAnswer:
+    """Judge a candidate kernel against a task: does it compile, and are its numbers right?
+
+    Gives status, evidence, the line of an error, registers and spills, scope, receipt_id.
+    """
+    services = services_of(ctx)
+    wait_s = wait_of(services, wait_seconds)
+    source = await _candidate(services, kernel, kernel_path, node_id)
+    await services.tasks.get(task_id)
+    request = VerifyRequest(
+        task_id=task_id, source=source, target=target, timeout_s=timeout_seconds, agent=agent
+    )
+
+    async def verify(report: Report) -> Outcome:
+        return await services.evaluations.verify(request, report)
+
+    again = {"task_id": task_id, "target": target, "agent": agent}
+    if timeout_seconds != 60.0:
+        again["timeout_seconds"] = f"{timeout_seconds:g}"
+    result: Outcome | JobView = await services.jobs.run(
+        Call("compile_and_verify", {key: value for key, value in again.items() if value}, source),
+        verify,
+        wait_s=wait_s,
+        notify=notifier(ctx),
+    )
+    return answer(result.to_wire(), response_format)
+
+
+async def _candidate(services: Services, kernel: str, kernel_path: str, node_id: str) -> bytes:
+    """Return the bytes of the candidate, however it was named."""
+    given = [
+        name
+        for name, value in (("kernel", kernel), ("kernel_path", kernel_path), ("node_id", node_id))
+        if value
+    ]
+    if len(given) != 1:
+        raise RequestError(
+            f"{' and '.join(given) or 'No candidate'} {'were' if given else 'was'} given.",
+            "Give the candidate as exactly one of kernel (its source text), kernel_path (a file below an allowed "
+            "root) and node_id (a candidate_id of an earlier answer).",
+        )
+    if kernel:
+        return encoded(kernel, "kernel")
+    if kernel_path:
+        roots = services.settings.roots
+        file = allowed_path(kernel_path, roots)
+        return await anyio.to_thread.run_sync(read_file, file, roots)
+    source = await services.store.evaluations.candidate(node_id)
+    if source is None:
+        alike = nearest(node_id, await services.store.evaluations.ids("candidate"))
+        hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
+        raise NotFoundError(
+            f"There is no candidate {shortened(node_id)}.{hint}",
+            "Use the candidate_id of an earlier answer, or send the source as kernel.",
+        )
+    return source
