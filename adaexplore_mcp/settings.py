@@ -21,6 +21,12 @@ __all__ = ["Settings", "load_settings"]
 PREFIX = "ADAEXPLORE_"
 
 
+def _share_of_memory() -> int:
+    """Return a quarter of this machine's memory in MiB, between 1 GiB and 16 GiB: two processes run side by side."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return min(max(total // 4, 1024), 16_384)
+
+
 class Settings(BaseModel):
     """Everything a server process is told from outside."""
 
@@ -42,8 +48,8 @@ class Settings(BaseModel):
     """Largest wait_seconds a call may ask for."""
     parallel: int = Field(default_factory=lambda: max(2, (os.cpu_count() or 1) // 2), ge=1, le=256)
     """Evaluations at once."""
-    memory_limit_mib: int = Field(default=6144, ge=512)
-    """Memory a candidate and its children may take, in MiB."""
+    memory_limit_mib: int = Field(default_factory=_share_of_memory, ge=512)
+    """Memory one process of a candidate or a task, with its children, may take, in MiB."""
     keep_workers_s: float = Field(default=900.0, ge=0)
     """Idle time after which the warm worker processes are ended; 0 keeps them."""
 

@@ -6,7 +6,7 @@ A value is a leaf, or a tuple, list or dict (with plain keys) of values. `x`, `x
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["CONTAINERS", "leaves", "map_leaves"]
+__all__ = ["CONTAINERS", "leaves", "map_leaves", "plain"]
 
 CONTAINERS = (tuple, list, dict)
 MAX_DEPTH = 32
@@ -51,3 +51,10 @@ def map_leaves(function: Callable[[str, Any], Any], value: Any, path: str = "", 
         ]
         return tuple(mapped) if isinstance(value, tuple) else mapped
     return function(path, value)
+
+
+def plain(leaf: object) -> str:
+    """Return a leaf that is no tensor as text by which two of them are compared; at most 200 characters."""
+    if leaf is None or isinstance(leaf, (bool, int, float, complex, str)):
+        return repr(leaf)[:200]
+    return f"a {type(leaf).__qualname__}"

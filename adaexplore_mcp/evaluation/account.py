@@ -1,0 +1,252 @@
+"""What every outcome tells beside its status: evidence, compiled kernels, facts, scope, times."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adaexplore_mcp.evaluation.claims import BuildClaim, Failure
+from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.numerics import NumericsReport
+from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Evidence, Facts, Scope
+
+__all__ = [
+    "HARMLESS_OPERATORS",
+    "Environment",
+    "WorkloadResult",
+    "agreement",
+    "brief",
+    "compiled",
+    "evidence_of",
+    "excerpt",
+    "facts",
+    "scope",
+    "seconds",
+]
+
+HARMLESS_OPERATORS = frozenset({
+    "copy_", "clone", "_to_copy", "fill_", "zero_", "zeros", "ones", "full", "empty", "arange", "contiguous", "detach",
+})  # fmt: skip
+"""Operators that move or make memory: no arithmetic that a kernel should have done."""
+
+NOT_COVERED = ("timing", "races that only show when programs run at the same time")
+SHOWN = 8
+EVIDENCE_FIELDS = (
+    *("output", "index", "got", "expected", "bound", "outside_share", "nrmse"),
+    *("zeros_would_pass", "mean_would_pass", "precision_class", "detail"),
+)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What every outcome says about the machine.
+
+    Args:
+        versions: python, torch, triton, numpy.
+        isolation: Level and layers.
+        target: What was compiled for.
+    """
+
+    versions: Mapping[str, str]
+    isolation: str
+    target: str
+
+
+@dataclass
+class WorkloadResult:
+    """What one workload showed.
+
+    Args:
+        plan: How it was judged.
+        sizes_used: Lowered constants of the deciding run, by readable name; empty at own sizes.
+        numerics: Of the deciding run.
+        compilation: At full size.
+        constant: Whether the reference's outputs were the same in all trials.
+    """
+
+    plan: Plan
+    sizes_used: Mapping[str, int]
+    numerics: NumericsReport
+    compilation: CompileReport
+    constant: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the workload."""
+        return self.plan.workload.name
+
+    @property
+    def sizes(self) -> str:
+        """The lowered sizes in words."""
+        shown = [f"{name}={value}" for name, value in list(self.sizes_used.items())[:SHOWN]]
+        return ", ".join(shown) or "as registered"
+
+    @property
+    def library_share(self) -> float | None:
+        """Share of the task's FLOPs that torch's own operators did, 0 to 1; None where it is not known."""
+        if not self.plan.flops or not self.compilation.compiled:
+            return None
+        return min(1.0, self.compilation.facts.library_flops / self.plan.flops)
+
+
+# --- errors and evidence ---------------------------------------------------------------------------------
+
+
+def brief(failure: Failure) -> str:
+    """Return a failure in one line, without a full stop."""
+    message = " ".join(failure.message.split())
+    short = message if len(message) <= 240 else f"{message[:200]} …"
+    where = f" (line {failure.line})" if failure.line else ""
+    return f"{failure.type}: {short}{where}".rstrip(".")
+
+
+def excerpt(failure: Failure) -> ErrorExcerpt:
+    """Return a failure as an outcome carries it."""
+    return ErrorExcerpt(
+        type=failure.type,
+        message=failure.message,
+        line=failure.line,
+        source=failure.source,
+        kernel=failure.kernel,
+    )
+
+
+def evidence_of(source: Mapping[str, Any], workload: str, trial: str) -> Evidence:
+    """Return the numbers of a comparison."""
+    values = {name: source[name] for name in EVIDENCE_FIELDS if source.get(name) is not None}
+    return Evidence(workload=workload, trial=trial, **values)
+
+
+def agreement(result: WorkloadResult) -> Evidence | None:
+    """Return the numbers of the worst output that passed, for a candidate whose numbers all agreed."""
+    passed = result.numerics.passed
+    if passed is None or not result.numerics.clean:
+        return None
+    return evidence_of(passed, result.name, str(passed["trial"]))
+
+
+# --- what was compiled -----------------------------------------------------------------------------------
+
+
+def compiled(results: Sequence[WorkloadResult]) -> list[CompiledKernel]:
+    """Return one entry per kernel: the specialisation that spills most, then the one with most registers."""
+    groups: dict[str, list[BuildClaim]] = {}
+    for result in results:
+        for build in result.compilation.builds:
+            groups.setdefault(build.kernel, []).append(build)
+    kernels = []
+    for name, builds in groups.items():
+        good = [build for build in builds if not build.failure]
+        if not good:
+            continue
+        worst = max(good, key=lambda build: (build.spill_bytes, build.registers))
+        kernels.append(
+            CompiledKernel(
+                kernel=name,
+                registers=worst.registers,
+                spill_bytes=worst.spill_bytes,
+                shared_bytes=worst.shared_bytes,
+                num_warps=worst.num_warps,
+                num_stages=worst.num_stages,
+                configurations=len(good),
+                failed_configurations=len(builds) - len(good),
+            )
+        )
+    return kernels[:SHOWN]
+
+
+# --- facts -----------------------------------------------------------------------------------------------
+
+
+def facts(results: Sequence[WorkloadResult]) -> Facts | None:
+    """Return the facts of the last workload judged, from full size where it was compiled there."""
+    result = results[-1]
+    seen, full = result.numerics.facts, result.compilation.facts
+    launches = full.launches or seen.launches
+    operators = {
+        name: count
+        for name, count in (full.operators or seen.operators).items()
+        if name not in HARMLESS_OPERATORS
+    }
+    if not result.numerics.calls and not launches and not operators:
+        return None
+    share = result.library_share
+    return Facts(
+        launches=dict(list(launches.items())[:SHOWN]),
+        operators=dict(list(operators.items())[:SHOWN]),
+        library_flops_share=None if share is None else round(share, 4),
+        autotuned=seen.autotuned,
+        configurations_checked=result.numerics.configurations,
+        notes=list(dict.fromkeys(_notes(result, launches, list(operators))))[:12],
+    )
+
+
+def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Sequence[str]) -> Iterator[str]:
+    seen, full, numerics = result.numerics.facts, result.compilation.facts, result.numerics
+    share = result.library_share
+    if not launches:
+        did = f": torch did the work ({', '.join(operators[:4])})" if operators else ""
+        yield f"No kernel of its own was launched{did}."
+    elif result.compilation.compiled and full.programs == 0:
+        yield "Its launches have empty grids: they run nothing."
+    if share is not None and share >= 0.01:
+        did = ", ".join(operators[:4])
+        yield f"Torch's own matmul and convolution operators did {share:.0%} of the task's FLOPs ({did})."
+    if result.constant:
+        yield "The reference's output is constant: it does not depend on inputs or weights."
+    if numerics.weights_bound:
+        yield "Weights are bound at construction: loading others later has no effect."
+    if numerics.undefined_lanes:
+        yield (
+            "Its result rests on lanes that a masked load leaves undefined: right only if they hold zeros, as a GPU was "
+            "seen to leave them. Pass other=0.0 to tl.load."
+        )
+    if numerics.unloaded:
+        yield f"It has no tensor named and shaped like {', '.join(numerics.unloaded[:4])}."
+    if threads := len(numerics.integrity.threads):
+        yield f"It left {threads} thread{'s' * (threads > 1)} running."
+    if any(event.kind == "socket" for event in numerics.integrity.events):
+        yield "It tried to open a network connection."
+    for finding in numerics.findings:
+        if not finding.kind.startswith("out_of_bounds"):
+            yield f"{finding.kind} in {finding.kernel}: {finding.detail} (line {finding.line})."
+    yield from full.notes
+    yield from seen.notes
+    for refused in (*full.refused, *seen.refused)[:2]:
+        yield f"It asked for what needs a GPU: {refused}."
+
+
+# --- scope and times -------------------------------------------------------------------------------------
+
+
+def scope(results: Sequence[WorkloadResult], environment: Environment) -> Scope:
+    """Return what was covered, and what was not."""
+    versions = environment.versions
+    not_covered = list(NOT_COVERED)
+    for result in results:
+        not_covered += result.numerics.facts.uncovered
+        if not result.compilation.faked and result.compilation.compiled:
+            not_covered.append(
+                "compilation at full size: host code looks at values, so smaller sizes were used"
+            )
+    if any(result.numerics.clean and result.numerics.calls < 3 for result in results):
+        not_covered.append("repeated calls: one takes too long here")
+    return Scope(
+        numerics=f"Triton interpreter, CPU (triton {versions.get('triton', '?')}, torch {versions.get('torch', '?')})",
+        target=environment.target,
+        workloads={
+            result.name: f"reduced: {result.sizes}" if result.plan.reduced else "own sizes"
+            for result in results
+        },
+        calls=sum(result.numerics.calls for result in results),
+        not_covered=list(dict.fromkeys(not_covered))[:SHOWN],
+        isolation=environment.isolation,
+    )
+
+
+def seconds(results: Sequence[WorkloadResult]) -> dict[str, float]:
+    """Return wall times per stage; the two run at the same time."""
+    return {
+        "numerics": round(sum(result.numerics.seconds for result in results), 3),
+        "compile": round(sum(result.compilation.seconds for result in results), 3),
+    }

@@ -1,0 +1,266 @@
+"""What a candidate's process says about itself, taken as data: bounded, typed, never trusted.
+
+A wrong type or a missing field counts as said nothing. Nothing here raises: a candidate that talks nonsense loses its
+facts, not our server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "BuildClaim",
+    "CallFacts",
+    "Event",
+    "Failure",
+    "Finding",
+    "Integrity",
+    "builds",
+    "counts",
+    "findings",
+    "texts",
+]
+
+MAX_ITEMS = 200
+MAX_TEXT = 20_000
+MAX_LINE = 1 << 30
+
+
+def text(source: Mapping[str, Any], name: str, limit: int = 400) -> str:
+    """Return a text of at most `limit` characters; empty if there is none."""
+    value = source.get(name)
+    return value[:limit] if isinstance(value, str) else ""
+
+
+def number(source: Mapping[str, Any], name: str) -> int:
+    """Return a whole number that is not negative; 0 if there is none."""
+    value = source.get(name)
+    return value if type(value) is int and 0 <= value < 1 << 62 else 0
+
+
+def texts(source: Mapping[str, Any], name: str, limit: int = 400) -> list[str]:
+    """Return a list of texts, at most 200."""
+    value = source.get(name)
+    if not isinstance(value, list):
+        return []
+    return [each[:limit] for each in value[:MAX_ITEMS] if isinstance(each, str)]
+
+
+def counts(source: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Return counts by name, at most 200."""
+    value = source.get(name)
+    if not isinstance(value, dict):
+        return {}
+    kept = [(key[:120], count) for key, count in value.items() if type(count) is int and count >= 0]
+    return dict(kept[:MAX_ITEMS])
+
+
+def _dicts(source: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = source.get(name)
+    return [each for each in value[:MAX_ITEMS] if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What stopped a candidate's code.
+
+    Args:
+        kind: syntax, import, exception, memory, exit or not_here; of a compilation also language, resources,
+            assembler, time or not_fakeable.
+        phase: load, construct or run.
+        type: Class of the exception.
+        message: Its text, shortened.
+        line: In the candidate's source, from 1; 0 if unknown.
+        source: That line.
+        kernel: The Triton kernel it happened in, or empty.
+        traceback: The whole of it, shortened.
+    """
+
+    kind: str
+    phase: str = "run"
+    type: str = ""
+    message: str = ""
+    line: int = 0
+    source: str = ""
+    kernel: str = ""
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> "Failure | None":
+        """Return the failure in a reply, or None."""
+        claim = reply.get("failure")
+        if not isinstance(claim, dict):
+            return None
+        return cls(
+            kind=text(claim, "kind", 20) or "exception",
+            phase=text(claim, "phase", 20) or "run",
+            type=text(claim, "type", 100) or "Exception",
+            message=text(claim, "message", 3000),
+            line=min(number(claim, "line"), MAX_LINE),
+            source=text(claim, "source"),
+            kernel=text(claim, "kernel", 120),
+            traceback=text(claim, "traceback", MAX_TEXT),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that the interpreter saw in a kernel.
+
+    Args:
+        kind: out_of_bounds_load, out_of_bounds_store, out_of_bounds_atomic, race, device_assert, …
+        kernel: Its name.
+        line: In the candidate's source, from 1.
+        detail: One sentence.
+        atomics_used: The launch used atomics, so a race may be synchronised by them.
+    """
+
+    kind: str
+    kernel: str
+    line: int
+    detail: str
+    atomics_used: bool = False
+
+
+def findings(reply: Mapping[str, Any]) -> list[Finding]:
+    """Return the findings in a reply."""
+    return [
+        Finding(
+            kind=text(each, "kind", 40),
+            kernel=text(each, "kernel", 120),
+            line=min(number(each, "line"), MAX_LINE),
+            detail=text(each, "detail"),
+            atomics_used=each.get("atomics_used") is True,
+        )
+        for each in _dicts(reply, "findings")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that reached outside of the process.
+
+    Args:
+        kind: process, signal or socket.
+        phase: load, construct, run, or between calls.
+        what: To or of what.
+    """
+
+    kind: str
+    phase: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Integrity:
+    """What a candidate did to the process it runs in.
+
+    Args:
+        patched: Functions of torch, Triton and Python that it replaced.
+        events: Processes, signals, connections.
+        threads: Threads it left running.
+    """
+
+    patched: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> "Integrity | None":
+        """Return what a reply says, or None."""
+        claim = reply.get("integrity")
+        if not isinstance(claim, dict) or not claim:
+            return None
+        events = [
+            Event(text(each, "kind", 20), text(each, "phase", 20), text(each, "what", 200))
+            for each in _dicts(claim, "events")
+        ]
+        return cls(texts(claim, "patched", 120), events, texts(claim, "threads", 120))
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What was seen in one call.
+
+    Args:
+        launches: Launches per kernel.
+        programs: Programs in all of them.
+        operators: Operators that torch dispatched.
+        library_flops: FLOPs of torch's own matrix products and convolutions.
+        autotuned: Configurations per autotuned kernel.
+        dot_precisions: Input precisions of float32 dots.
+        uncovered: Features met that the interpreter does not imitate.
+        answers: What the stand-in for the GPU answered, counted.
+        refused: What was asked for and needs a GPU.
+        notes: Sentences that a report must show.
+    """
+
+    launches: dict[str, int] = field(default_factory=dict)
+    programs: int = 0
+    operators: dict[str, int] = field(default_factory=dict)
+    library_flops: int = 0
+    autotuned: dict[str, int] = field(default_factory=dict)
+    dot_precisions: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)
+    answers: dict[str, int] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> "CallFacts":
+        """Return what a reply says."""
+        return cls(
+            launches=counts(reply, "launches"),
+            programs=number(reply, "programs"),
+            operators=counts(reply, "operators"),
+            library_flops=number(reply, "library_flops"),
+            autotuned=counts(reply, "autotuned"),
+            dot_precisions=texts(reply, "dot_precisions", 20),
+            uncovered=texts(reply, "uncovered"),
+            answers=counts(reply, "answers"),
+            refused=texts(reply, "refused"),
+            notes=texts(reply, "notes"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BuildClaim:
+    """One kernel that was compiled, or failed to be.
+
+    Args:
+        kernel: Its name.
+        registers: Per thread.
+        spill_bytes: Per thread.
+        shared_bytes: Per block.
+        num_warps: Of the launch.
+        num_stages: Of the launch.
+        failure: language, resources, assembler or time; empty if it compiled.
+    """
+
+    kernel: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    num_warps: int
+    num_stages: int
+    failure: str
+
+
+def builds(reply: Mapping[str, Any]) -> list[BuildClaim]:
+    """Return the builds in a reply."""
+    found = []
+    for each in _dicts(reply, "builds"):
+        options = each.get("options")
+        options = options if isinstance(options, dict) else {}
+        found.append(
+            BuildClaim(
+                kernel=text(each, "kernel", 120),
+                registers=number(each, "registers"),
+                spill_bytes=number(each, "spill_bytes"),
+                shared_bytes=number(each, "shared_bytes"),
+                num_warps=number(options, "num_warps"),
+                num_stages=number(options, "num_stages"),
+                failure=text(each, "failure", 20),
+            )
+        )
+    return found

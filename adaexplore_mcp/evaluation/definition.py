@@ -1,0 +1,102 @@
+"""A task as the evaluation knows it: its content, and per workload the plan by which it is judged here."""
+
+import hashlib
+import json
+from typing import Any
+
+from adaexplore_mcp.models import Domain, Policy, SizeRange, TaskFormat, TensorSpec, Value, Workload
+
+__all__ = ["Definition", "Plan", "Sizes"]
+
+Sizes = dict[str, list[int]]
+"""Lowered size constants: by key, the value at the workload's own sizes and the lowered one."""
+
+
+class Definition(Value):
+    """What fixes a task; equal definitions are the same task."""
+
+    format: TaskFormat
+    files: dict[str, str]
+    """Relative path to text: `task.py`, or the snapshot of a package."""
+    module: str = "task"
+    """Dotted name of the module to import."""
+    entry: str
+    """The reference's class or function."""
+    extra: str = ""
+    """Text that runs after the module and sees its names."""
+    workloads: list[Workload] = []
+    vary: dict[str, SizeRange] = {}
+    domains: dict[str, Domain] = {}
+    mutates: list[str] = []
+    policy: Policy = Policy()
+    baseline: str = ""
+    """Source of the owner's own kernel."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that makes the task what it is, hexadecimal."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def candidate_entry(self) -> str:
+        """What a candidate must define."""
+        return "ModelNew" if self.format == "kernelbench" else self.entry
+
+    def to_worker(self, workload: Workload, edits: Sizes) -> dict[str, Any]:
+        """Return the message from which a worker loads the task at some sizes."""
+        return {
+            "format": self.format,
+            "files": self.files,
+            "module": self.module,
+            "entry": self.entry,
+            "extra": self.extra,
+            "sizes": workload.sizes,
+            "edits": edits,
+        }
+
+
+class Plan(Value):
+    """How one workload of a task is judged on a machine without a GPU."""
+
+    workload: Workload
+    edits: Sizes = {}
+    """Lowered constants at which numbers are compared; empty: at the workload's own sizes."""
+    aligned: Sizes = {}
+    """Larger, aligned ones for a second look at a kernel that differs at `edits`."""
+    flops: int = 0
+    bytes: int = 0
+    parameters: int = 0
+    peak_bytes: int = 0
+    elements: int = 0
+    accumulation: int = 1
+    inputs: list[TensorSpec] = []
+    outputs: list[TensorSpec] = []
+    mutates: list[str] = []
+    """Inputs that the reference was seen to change."""
+    changes: list[dict[str, list[int | float | str | bool]]] = []
+    """Changes of size constants that a candidate's source gets at the workload's own sizes."""
+    init_outline: dict[str, Any] = {}
+    """Constructor arguments at own sizes, without contents; see `workers.tensors.outline`."""
+    inputs_outline: dict[str, Any] = {}
+    """Arguments of a call at own sizes, without contents."""
+    state: list[str] = []
+    """Names of parameters and buffers."""
+    too_large: bool = False
+    """More than the interpreter can do in seconds; lowered where that was possible."""
+    constant: bool = False
+    """The reference's output is the same whatever its inputs and weights are."""
+    not_wide: str = ""
+    """Why the reference does not run in float64; empty if it does."""
+    values_needed: bool = False
+    """The reference looks at values, so it cannot run without computing."""
+
+    @property
+    def reduced(self) -> bool:
+        """Whether numbers are compared at other sizes than the workload's own."""
+        return bool(self.edits)
+
+    def lowered(self, edits: Sizes | None = None) -> dict[str, int]:
+        """Return the lowered constants by their readable name."""
+        chosen = self.edits if edits is None else edits
+        return {key.rpartition(":")[2]: new for key, (_, new) in chosen.items()}

@@ -1,0 +1,385 @@
+"""Judge candidates without a GPU: numbers by Triton's interpreter and language by its compiler, at the same time.
+
+The one class that the services use; below it, each step has its module: `preparation` (the task), `numerics` and
+`compilation` (the candidate), `verdict` (what it all means).
+"""
+
+import contextlib
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from adaexplore_mcp.errors import TaskError, WorkerLostError
+from adaexplore_mcp.evaluation.account import Environment, WorkloadResult
+from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.compilation import CompileReport, run_compilation
+from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
+from adaexplore_mcp.evaluation.numerics import NumericsReport, run_numerics
+from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.preparation import collect, examine, make_trials
+from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
+from adaexplore_mcp.evaluation.verdict import LANGUAGE, decide
+from adaexplore_mcp.models import Outcome, Target, Workload
+
+__all__ = ["Evaluation", "Evaluator"]
+
+DEFAULT_WORKLOAD = "default"
+KEPT_BYTES = 1 << 30  # of trials kept for later candidates
+KEPT_SETS = 64
+USES = 50  # after this many candidates a task's trials are drawn anew
+LAST_MOMENT_S = 1.0
+GOOD = frozenset({"correct", "plausible"})
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An outcome and what is to be kept beside it.
+
+    Args:
+        outcome: As the caller gets it; ids are added when it is stored.
+        receipt: Enough to run it again, and its timeline.
+        texts: Long texts to keep aside: (kind, text).
+    """
+
+    outcome: Outcome
+    receipt: dict[str, Any]
+    texts: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Evaluator:
+    """Judges candidates on this machine.
+
+    Args:
+        pool: Worker processes.
+        target: What to compile for unless a request says otherwise.
+        memory_bytes: What a process may take.
+    """
+
+    def __init__(self, pool: WorkerPool, target: Target, memory_bytes: int) -> None:
+        self.pool = pool
+        self._target = target
+        self._memory_bytes = memory_bytes
+        self._kept: OrderedDict[str, tuple[TrialSet, int]] = OrderedDict()
+        self._making = anyio.Lock()  # two candidates of a new task would both run its reference
+
+    # --- tasks
+
+    async def collect(self, path: Path, import_root: Path | None) -> tuple[dict[str, str], str]:
+        """Return the files that a task in a user's package consists of, and the name of its module.
+
+        Raises:
+            TaskError: They cannot be taken.
+        """
+        return await collect(self.pool, path, import_root)
+
+    async def examine(self, definition: Definition, report: Report) -> list[Plan]:
+        """Find out how each workload of a task is judged here; refuse what is no task.
+
+        Raises:
+            TaskError: The reference is at fault, or cannot be run on this machine.
+        """
+        plans = []
+        for workload in definition.workloads or [Workload(name=DEFAULT_WORKLOAD)]:
+            report(f"examining workload {workload.name}")
+            plan = await examine(
+                self.pool, definition, workload, target=self._target, memory_bytes=self._memory_bytes
+            )
+            trials = await self._trials(definition, plan.workload, plan.edits)
+            undeclared = set(trials.mutated) - set(definition.mutates)
+            if undeclared and definition.mutates:
+                names = ", ".join(sorted(undeclared))
+                msg = f"The reference also changes {names} in place, which `mutates` does not name."
+                raise TaskError(
+                    msg, f"Register it with mutates={sorted({*definition.mutates, *undeclared})}."
+                )
+            plans.append(
+                plan.model_copy(
+                    update={
+                        "mutates": trials.mutated,
+                        "constant": trials.constant,
+                        "not_wide": trials.not_wide,
+                    }
+                )
+            )
+        return plans
+
+    async def _trials(self, definition: Definition, workload: Workload, edits: Sizes) -> TrialSet:
+        """Return the trials of a task at some sizes, from those kept where possible."""
+        key = hashlib.sha256(
+            f"{definition.digest} {workload.model_dump_json()} {sorted(edits.items())}".encode()
+        ).hexdigest()
+        async with self._making:
+            known, uses = self._kept.pop(key, (None, 0))
+            if known is not None and uses < USES:
+                self._kept[key] = known, uses + 1
+                return known
+            if known is not None:
+                known.close()
+            trials = await make_trials(self.pool, definition, workload, edits, target=self._target)
+            self._kept[key] = trials, 1
+            self._forget()
+            return trials
+
+    def _forget(self) -> None:
+        """Close the trials used longest ago while there are too many; never the latest."""
+        total = sum(trials.size for trials, _ in self._kept.values())
+        while len(self._kept) > 1 and (total > KEPT_BYTES or len(self._kept) > KEPT_SETS):
+            _, (oldest, _) = self._kept.popitem(last=False)
+            total -= oldest.size
+            oldest.close()
+
+    # --- candidates
+
+    async def verify(
+        self,
+        definition: Definition,
+        plans: Sequence[Plan],
+        source: bytes,
+        *,
+        task_id: str,
+        target: Target | None = None,
+        timeout_s: float,
+        report: Report,
+    ) -> Evaluation:
+        """Judge one candidate over the workloads of a task, until one fails.
+
+        Args:
+            definition: The task.
+            plans: As `examine` made them on this machine.
+            source: The candidate, any bytes.
+            task_id: For the outcome.
+            target: What to compile for; the default otherwise.
+            timeout_s: Limit of each stage, in seconds.
+            report: Told what is being done.
+
+        Raises:
+            TaskError: The reference is at fault.
+            WorkerError: Workers of ours failed, twice.
+        """
+        started = time.monotonic()
+        chosen = target or self._target
+        candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
+        workers = await self.pool.workers()
+        layers = ", ".join(name for name in workers.layers.ORDER if workers.layers.on(name))
+        environment = Environment(
+            versions={
+                name: workers.versions[name] for name in ("torch", "triton") if name in workers.versions
+            },
+            isolation=f"{workers.layers.level} ({layers})" if layers else workers.layers.level,
+            target=chosen,
+        )
+        results: list[WorkloadResult] = []
+        seeds: dict[str, Any] = {}
+        for plan in plans:
+            trials = await self._trials(definition, plan.workload, plan.edits)
+            with trials.used():
+                result = await self._twice(
+                    lambda plan=plan, trials=trials: self._workload(  # type: ignore[misc] # mypy and defaults of lambdas
+                        definition, plan, candidate, trials, target=chosen, timeout_s=timeout_s, report=report
+                    )
+                )
+            results.append(result)
+            seeds[plan.workload.name] = _seeds(trials, plan)
+            outcome = decide(definition, results, environment, task_id=task_id)
+            if outcome.status not in GOOD:
+                break
+        seconds = {**outcome.seconds, "total": round(time.monotonic() - started, 3)}
+        outcome = outcome.model_copy(update={"seconds": seconds})
+        receipt = {
+            "task": definition.digest,
+            "candidate_sha256": hashlib.sha256(source).hexdigest(),
+            "policy": definition.policy.to_wire(),
+            "target": chosen,
+            "timeout_s": timeout_s,
+            "versions": dict(workers.versions),
+            "isolation": environment.isolation,
+            "layers": dict(workers.layers.state),
+            "workloads": seeds,
+            "seconds": seconds,
+        }
+        return Evaluation(outcome, receipt, _texts(results[-1]))
+
+    async def _twice(self, attempt: Callable[[], Any]) -> WorkloadResult:
+        """Try again once where a worker of ours, not the candidate, was lost."""
+        try:
+            result: WorkloadResult = await attempt()
+        except WorkerLostError:
+            result = await attempt()
+        return result
+
+    async def _workload(
+        self,
+        definition: Definition,
+        plan: Plan,
+        candidate: Candidate,
+        trials: TrialSet,
+        *,
+        target: Target,
+        timeout_s: float,
+        report: Report,
+    ) -> WorkloadResult:
+        numerics, compilation = await self._both(
+            plan, candidate, trials, target=target, timeout_s=timeout_s, report=report
+        )
+        result = WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
+        if plan.aligned and _depends_on_sizes(result):
+            report("looking again at larger, aligned sizes")
+            larger = await self._trials(definition, plan.workload, plan.aligned)
+            with larger.used():
+                again = await run_numerics(
+                    self.pool, candidate, larger, target=target, timeout_s=timeout_s, report=report
+                )
+            if again.clean or not _slow(again):
+                result = replace(result, numerics=again, sizes_used=plan.lowered(plan.aligned))
+        return result
+
+    async def _both(
+        self,
+        plan: Plan,
+        candidate: Candidate,
+        trials: TrialSet,
+        *,
+        target: Target,
+        timeout_s: float,
+        report: Report,
+    ) -> tuple[NumericsReport, CompileReport]:
+        """Run the numbers and compile, side by side; what cannot be compiled is not run to the end."""
+        numerics = NumericsReport()
+        compilation = CompileReport()
+        numbers, language = anyio.CancelScope(), anyio.CancelScope()
+
+        async def compute() -> None:
+            nonlocal numerics
+            with numbers:
+                numerics = await run_numerics(
+                    self.pool, candidate, trials, target=target, timeout_s=timeout_s, report=report
+                )
+            if numerics.timed_out_s or numerics.ended is not None:
+                # What hangs or crashes here does so there: the compiler gets a moment to say what it knows.
+                language.deadline = anyio.current_time() + LAST_MOMENT_S
+
+        async def compile_() -> None:
+            nonlocal compilation
+            with language:
+                compilation = await self._compile(
+                    plan, candidate, trials, target=target, timeout_s=timeout_s, report=report
+                )
+            if compilation.failure is not None and compilation.failure.kind in LANGUAGE:
+                numbers.cancel()
+
+        try:
+            async with anyio.create_task_group() as both:
+                both.start_soon(compute)
+                both.start_soon(compile_)
+        except ExceptionGroup as group:
+            # Both wait for the same workers: the first loss says all there is to say.
+            raise group.exceptions[0] from group
+        return numerics, compilation
+
+    async def _compile(
+        self,
+        plan: Plan,
+        candidate: Candidate,
+        trials: TrialSet,
+        *,
+        target: Target,
+        timeout_s: float,
+        report: Report,
+    ) -> CompileReport:
+        """Compile at full size on fake tensors; where host code needs values, on the first trial's."""
+        seen = CompileReport()
+        if not plan.values_needed:
+            seen = await run_compilation(
+                self.pool,
+                candidate,
+                changes=plan.changes,
+                init=Attachment(plan.init_outline, None),
+                inputs=Attachment(plan.inputs_outline, None),
+                target=target,
+                timeout_s=timeout_s,
+                fake=True,
+                report=report,
+            )
+            if seen.failure is None or seen.failure.kind not in {"not_fakeable", "exception"}:
+                return seen
+        real = await run_compilation(
+            self.pool,
+            candidate,
+            changes=trials.changes,
+            init=trials.init,
+            inputs=trials.trials[0].inputs,
+            target=target,
+            timeout_s=timeout_s,
+            fake=False,
+            report=report,
+        )
+        # An exception that comes up only without values is an artefact of having none.
+        return (
+            seen if real.failure is not None and real.failure.kind == "exception" and seen.failure else real
+        )
+
+    # --- life
+
+    async def aclose(self) -> None:
+        """End all workers and close all files."""
+        self.close_files()
+        await self.pool.aclose()
+
+    def close_files(self) -> None:
+        """Close the files of all kept trials."""
+        while self._kept:
+            self._kept.popitem()[1][0].close()
+
+
+def _depends_on_sizes(result: WorkloadResult) -> bool:
+    """Tell whether a failure at lowered sizes may be due to the sizes."""
+    if result.compilation.failure is not None and result.compilation.failure.kind in LANGUAGE:
+        return False
+    numerics = result.numerics
+    if numerics.mismatch is not None:
+        return not numerics.mismatch.solid
+    return (
+        numerics.failure is not None
+        and numerics.failure.kind == "exception"
+        and numerics.failure.phase != "load"
+    )
+
+
+def _slow(numerics: NumericsReport) -> bool:
+    return bool(numerics.timed_out_s) or numerics.ended is not None
+
+
+def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:
+    return {
+        "edits": plan.edits,
+        "construct": [trials.construct_seed, trials.other_seed],
+        "inputs": {trial.name: trial.seed for trial in trials.trials},
+    }
+
+
+def _texts(result: WorkloadResult) -> list[tuple[str, str]]:
+    """Return what is worth reading in full: tracebacks, and what the candidate printed."""
+    texts = []
+    for failure in (result.numerics.failure, result.compilation.failure):
+        if failure is not None and failure.traceback:
+            texts.append(("traceback", failure.traceback))
+            break
+    for name, stream in (
+        ("stdout", result.numerics.report.stdout),
+        ("stderr", result.numerics.report.stderr),
+    ):
+        with contextlib.suppress(KeyError):
+            head, tail, total = stream["head"], stream["tail"], stream["total"]
+            cut = total - len(head.encode()) - len(tail.encode())
+            middle = f"\n… {cut} bytes left out …\n" if cut > 0 else ""
+            if total:
+                texts.append((name, f"{head}{middle}{tail}"))
+    return texts

@@ -1,0 +1,212 @@
+"""Decide about the outputs of one call: their description here, their bytes by the judge."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.claims import text
+from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
+from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.trials import Trial, TrialSet
+from adaexplore_mcp.evaluation.wire import FrameError
+
+__all__ = ["Judging", "Mismatch"]
+
+MAX_OUTPUTS = 4096
+SOLID_CHECKS = frozenset({"dtype", "unwritten"})
+"""Checks of the judge that a lowered size cannot cause."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """What was wrong.
+
+    Args:
+        check: Name of the check.
+        trial: Name of the trial.
+        evidence: Fields of `models.Evidence`: the judge's comparison, or what else was seen.
+        solid: Wrong at any size, also where sizes are lowered.
+        kernel: The kernel at fault, where one is known.
+        line: In the candidate's source; 0 if unknown.
+    """
+
+    check: str
+    trial: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    solid: bool = False
+    kernel: str = ""
+    line: int = 0
+
+
+class Judging:
+    """Judges the calls of one candidate.
+
+    Args:
+        pool: To reach the judge.
+        candidate: Whose policy holds.
+        trials: What is expected.
+    """
+
+    def __init__(self, pool: WorkerPool, candidate: Candidate, trials: TrialSet) -> None:
+        self._pool = pool
+        self._trials = trials
+        policy = candidate.policy
+        self._rule = {
+            "precision": policy.precision,
+            "atol": policy.atol,
+            "rtol": policy.rtol,
+            "max_outlier_share": policy.max_outlier_share,
+        }
+
+    async def judge(
+        self,
+        trial: Trial,
+        answer: Mapping[str, Any],
+        file: int,
+        *,
+        name: str,
+        poison: str = "",
+        inputs: int | None = None,
+    ) -> Mismatch | Mapping[str, Any]:
+        """Judge what one call returned.
+
+        Args:
+            trial: What it was called with.
+            answer: What the candidate's process says of its outputs.
+            file: Their bytes; sealed here, so that nobody changes them while they are judged.
+            name: What was special about this call.
+            poison: With what fresh memory was filled during it.
+            inputs: The inputs as they are after the call; None to leave them out.
+
+        Returns:
+            A mismatch, or the comparison of the worst output that passed.
+
+        Raises:
+            FrameError: The process describes no outputs.
+        """
+        got = check_entries(answer.get("outputs"))
+        if not seal(file):
+            return Mismatch(
+                "outputs_kept_writable", name, {"detail": "its outputs stayed mapped for writing"}
+            )
+        if (found := self._described(trial, answer, got, name)) is not None:
+            return found
+        reply = await self._compare(trial, got, file, inputs, poison)
+        if changed := reply.pop("changed"):
+            first = changed[0]
+            count = f"{first['count']} element{'s' * (first['count'] != 1)}"
+            detail = f"input {first['path']} was changed in place ({count}); the reference leaves it as it is"
+            evidence = {"output": first["path"], "index": first["index"], "detail": detail}
+            return Mismatch("input_mutated", name, evidence, solid=True)
+        if reply["passed"]:
+            return reply
+        if (other := await self._stale(trial, got, file)) is not None:
+            detail = f"it returned what belongs to another call ({other.name}): a cached or stale result"
+            return Mismatch("stale_output", name, {**reply, "detail": detail})
+        return Mismatch(str(reply["check"]), name, reply, solid=reply["check"] in SOLID_CHECKS)
+
+    async def _compare(
+        self, trial: Trial, got: Sequence[Mapping[str, Any]], file: int, inputs: int | None, poison: str
+    ) -> dict[str, Any]:
+        files = [*trial.expected.files, file]
+        look = inputs is not None and trial.inputs.file is not None
+        if look:
+            files += [*trial.inputs.files, int(inputs or 0)]
+        reply = await self._pool.judge(
+            {
+                "expected": [entry for entry in trial.expected.message if "plain" not in entry],
+                "got": [entry for entry in got if "plain" not in entry],
+                "inputs": trial.inputs.message,
+                "mutated": self._trials.mutated if look else [],
+                "rule": self._rule,
+                "accumulation": self._trials.accumulation,
+                "poison": poison,
+            },
+            files,
+        )
+        if "malformed" in reply:
+            raise FrameError(reply["malformed"])
+        return reply
+
+    async def _stale(self, trial: Trial, got: Sequence[Mapping[str, Any]], file: int) -> Trial | None:
+        """Return the trial whose expected output this is, if it is another one's."""
+        if self._trials.mutated:
+            return None
+        for other in self._trials.trials:
+            same = other is trial or expects_the_same(other, trial)
+            if not same and (await self._compare(other, got, file, None, ""))["passed"]:
+                return other
+        return None
+
+    def _described(
+        self, trial: Trial, answer: Mapping[str, Any], got: Sequence[Mapping[str, Any]], name: str
+    ) -> Mismatch | None:
+        """Check number, kinds, places and memory of the outputs."""
+        mutated = set(self._trials.mutated)
+        expected = [entry for entry in trial.expected.message if entry["path"] not in mutated]
+        if strange := text(answer, "strange"):
+            return Mismatch("output_type", name, {"detail": strange}, solid=True)
+        kinds = [[(each["path"], "plain" in each) for each in entries] for entries in (got, expected)]
+        if kinds[0] != kinds[1]:
+            detail = f"returned {_structure(got)}, the reference returns {_structure(expected)}"
+            return Mismatch("structure", name, {"detail": detail}, solid=True)
+        for mine, theirs in zip(got, expected, strict=True):
+            if "plain" in theirs and mine["plain"] != theirs["plain"]:
+                evidence = {"output": mine["path"], "got": mine["plain"], "expected": theirs["plain"]}
+                return Mismatch("values", name, {**evidence, "detail": f"{mine['path']} is another value"})
+            if mine.get("host") is True:
+                detail = f"{mine['path']} is a CPU tensor, the reference returns it on the GPU"
+                return Mismatch("device", name, {"output": mine["path"], "detail": detail}, solid=True)
+        aliases = answer.get("aliases")
+        for output, source in (aliases if isinstance(aliases, dict) else {}).items():
+            if output not in self._trials.aliases and source not in mutated:
+                detail = f"{output} shares the memory of input {source} (an alias); the reference makes a new tensor"
+                return Mismatch(
+                    "output_aliases_input", name, {"output": output, "detail": detail}, solid=True
+                )
+        return None
+
+
+def check_entries(entries: object) -> Sequence[Mapping[str, Any]]:
+    """Check the description of outputs that a candidate's process sent.
+
+    Raises:
+        FrameError: It is none.
+    """
+    if not isinstance(entries, list) or len(entries) > MAX_OUTPUTS:
+        raise FrameError("outputs are no list, or a very long one")
+    for entry in entries:
+        if not isinstance(entry, dict) or not text(entry, "path") or len(entry["path"]) > 200:
+            raise FrameError("an output without a name")
+        shape = entry.get("shape")
+        described = (
+            isinstance(entry.get("dtype"), str)
+            and type(entry.get("start")) is int
+            and isinstance(shape, list)
+            and len(shape) <= 64
+            and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
+        )
+        if not described and not isinstance(entry.get("plain"), str):
+            raise FrameError("an output that is described wrongly")
+    return entries
+
+
+def _structure(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Say in words what was returned."""
+    if len(entries) == 1 and "plain" in entries[0] and entries[0]["path"] == "out":
+        return str(entries[0]["plain"])[:80]
+    tensors = sum("plain" not in entry for entry in entries)
+    names = ", ".join(str(entry["path"]) for entry in entries[:6])
+    return f"{tensors} tensor{'s' * (tensors != 1)} ({names}{', …' * (len(entries) > 6)})"
+
+
+def expects_the_same(one: Trial, other: Trial) -> bool:
+    """Tell whether two trials expect the same bytes, as where a task's output is constant."""
+    if (
+        one.expected.file is None
+        or other.expected.file is None
+        or one.expected.message != other.expected.message
+    ):
+        return False
+    return first_bytes(one.expected.file) == first_bytes(other.expected.file)

@@ -1,0 +1,434 @@
+"""Run a candidate's numbers against a task's trials, call by call, and stop at the first thing that is wrong.
+
+The candidate's process gets the inputs of one call at a time and gives bytes back; the judge compares. What the
+process says about itself is kept as facts.
+"""
+
+import base64
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio.to_thread
+
+from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.channel import Message
+from adaexplore_mcp.evaluation.claims import CallFacts, Failure, Finding, Integrity, findings, texts
+from adaexplore_mcp.evaluation.judging import Judging, Mismatch
+from adaexplore_mcp.evaluation.memfiles import copy_file, refill
+from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
+from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
+from adaexplore_mcp.evaluation.wire import FrameError
+
+__all__ = ["NumericsReport", "run_numerics"]
+
+REPEATS_S = 0.08  # a kernel that is cheap enough is called again and again for this long
+MIN_CALLS = 6
+MAX_CALLS = 24
+CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than the first
+
+
+UNDEFINED_LANES = frozenset({"values", "nonfinite", "unwritten"})
+"""Checks that lanes left undefined by a masked load can fail."""
+FATAL_FINDINGS = {
+    "misaligned_access": "misaligned_access",
+    "gather_index": "out_of_bounds",
+    "out_of_bounds_load": "out_of_bounds",
+    "out_of_bounds_store": "out_of_bounds",
+    "out_of_bounds_atomic": "out_of_bounds",
+    "race": "race",
+}
+"""Findings of the interpreter that decide, and the name of the check."""
+
+
+class _Decided(Exception):  # noqa: N818 - control flow inside this module
+    """Something was wrong: the report says what."""
+
+
+@dataclass
+class NumericsReport:
+    """Everything that running a candidate showed.
+
+    Args:
+        stage: How far it came: load, construct, run or done.
+        failure: What its code raised.
+        ended: How its process ended, if it ended by itself.
+        timed_out_s: The limit it overran; 0 if it did not.
+        mismatch: What was wrong with its outputs.
+        passed: The judge's comparison of the worst output that passed, and the name of its trial.
+        calls: Times it was called and compared.
+        facts: Of the first call.
+        findings: What the interpreter saw, each once.
+        integrity: What it did to its process.
+        configurations: Autotune configurations run beside the first.
+        weights_bound: Weights are packed at construction: loading others has no effect.
+        undefined_lanes: Right only if lanes that masked loads leave undefined hold zeros.
+        unloaded: Parameters for which the candidate has no tensor of the same name and shape.
+        report: The stub's report.
+        seconds: Wall time in total.
+    """
+
+    stage: str = "load"
+    failure: Failure | None = None
+    ended: EndReport | None = None
+    timed_out_s: float = 0.0
+    mismatch: Mismatch | None = None
+    passed: Mapping[str, Any] | None = None
+    calls: int = 0
+    facts: CallFacts = field(default_factory=CallFacts)
+    findings: list[Finding] = field(default_factory=list)
+    integrity: Integrity = field(default_factory=Integrity)
+    configurations: int = 0
+    weights_bound: bool = False
+    undefined_lanes: bool = False
+    unloaded: list[str] = field(default_factory=list)
+    report: EndReport = field(default_factory=EndReport)
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """Whether every call was right and nothing broke."""
+        return self.failure is None and self.ended is None and not self.timed_out_s and self.mismatch is None
+
+
+async def run_numerics(
+    pool: WorkerPool,
+    candidate: Candidate,
+    trials: TrialSet,
+    *,
+    target: str,
+    timeout_s: float,
+    report: Callable[[str], None],
+) -> NumericsReport:
+    """Run a candidate against the trials of one workload.
+
+    Args:
+        pool: Where its process comes from.
+        candidate: What to run.
+        trials: Kept open by the caller.
+        target: Whose properties `torch.cuda` shows to the candidate.
+        timeout_s: Limit of each stage: load, construct, and all calls together.
+        report: Told what is being done.
+
+    Returns:
+        What was seen. Nothing the candidate does is an exception here.
+
+    Raises:
+        WorkerError: Workers of ours failed.
+    """
+    started = time.monotonic()
+    seen = NumericsReport()
+    async with pool.session("candidate", "interpret") as session:
+        run = _Run(pool, session, candidate, trials, seen, target=target, timeout_s=timeout_s, report=report)
+        try:
+            with contextlib.suppress(_Decided):
+                await run.all()
+                seen.stage = "done"
+        except SessionTimeoutError as error:
+            seen.timed_out_s = timeout_s
+            seen.report = error.report
+        except SessionEndedError as error:
+            seen.ended = error.report
+        except FrameError as error:
+            # Its harness does not speak like this: the candidate does, on a descriptor that is not its own.
+            seen.mismatch = Mismatch("forged_result", "", {"detail": f"it sent what is no result: {error}"})
+        finally:
+            run.close()
+        seen.report = await session.end()
+    seen.seconds = time.monotonic() - started
+    return seen
+
+
+class _Run:
+    """The conversation with one candidate's process; raises `_Decided` at the first thing that is wrong."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        session: Session,
+        candidate: Candidate,
+        trials: TrialSet,
+        seen: NumericsReport,
+        *,
+        target: str,
+        timeout_s: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self.pool = pool
+        self.session = session
+        self.candidate = candidate
+        self.trials = trials
+        self.seen = seen
+        self.target = target
+        self.timeout_s = timeout_s
+        self.report = report
+        self.slots: dict[int, tuple[Trial, int]] = {}
+        self.lanes = "nan"
+        self.longest_call_s = 0.0
+        self.calls_end = 0.0
+        self.random = random.SystemRandom()
+        self.judging = Judging(pool, candidate, trials)
+
+    def close(self) -> None:
+        """Close the files that the candidate shared."""
+        for _, file in self.slots.values():
+            if file >= 0:
+                os.close(file)
+        self.slots.clear()
+
+    async def all(self) -> None:
+        """Do everything in order."""
+        await self._load()
+        await self._construct(self.trials.construct_seed, self.trials.init)
+        self.seen.stage = "run"
+        self.calls_end = time.monotonic() + self.timeout_s
+        constructor = self.trials.named("constructor")
+        first, others = constructor[0], constructor[1:]
+        await self._first(first)
+        for other in others:
+            if self._affordable():
+                await self._call(other, slot=0, name=f"{other.name}, at the same addresses")
+        await self._again(first)
+        if self._affordable():
+            await self._call(first, slot=1, name="first inputs, at other addresses")
+        await self._configurations(first)
+        await self._repeat(constructor)
+        await self._weights()
+        await self._ask("finish", timeout_s=self.timeout_s)
+
+    # --- steps
+
+    async def _ask(
+        self,
+        op: str,
+        files: Sequence[int] = (),
+        *,
+        timeout_s: float,
+        **fields: Any,  # noqa: ANN401 - JSON
+    ) -> tuple[dict[str, Any], Message]:
+        message = await self.session.request({"op": op, **fields}, files, timeout_s=timeout_s)
+        self.seen.integrity = Integrity.of(message.body) or self.seen.integrity
+        self.seen.failure = Failure.of(message.body)
+        if self.seen.failure is not None:
+            self._take_findings(message.body)
+            raise _Decided
+        answer = message.body.get("ok")
+        if not isinstance(answer, dict):
+            raise FrameError("a reply without an answer")
+        return answer, message
+
+    async def _load(self) -> None:
+        self.report("importing the candidate")
+        await self._ask(
+            "load",
+            source=base64.b64encode(self.candidate.source).decode("ascii"),
+            entry=self.candidate.entry,
+            format=self.candidate.format,
+            changes=self.trials.changes,
+            target=self.target,
+            timeout_s=self.timeout_s,
+        )
+
+    async def _construct(self, seed: int, init: Attachment) -> None:
+        self.seen.stage = "construct"
+        if self.candidate.format == "kernelbench":
+            await self._ask("construct", init.files, seed=seed, init=init.message, timeout_s=self.timeout_s)
+
+    def _affordable(self, factor: float = 1.5) -> bool:
+        """Tell whether another call is likely to end within the limit."""
+        return time.monotonic() + factor * self.longest_call_s + 0.05 < self.calls_end
+
+    async def _put(self, trial: Trial, slot: int) -> int | None:
+        """Put a trial's inputs into a slot: at the addresses used before, where the layout is the same."""
+        known = self.slots.get(slot)
+        if known is not None and _same_layout(known[0], trial):
+            if trial.inputs.file is not None:
+                await anyio.to_thread.run_sync(refill, known[1], trial.inputs.file)
+            self.slots[slot] = trial, known[1]
+            return None if known[1] < 0 else known[1]
+        file = (
+            -1 if trial.inputs.file is None else await anyio.to_thread.run_sync(copy_file, trial.inputs.file)
+        )
+        if known is not None and known[1] >= 0:
+            os.close(known[1])
+        self.slots[slot] = trial, file
+        files = [] if file < 0 else [file]
+        await self._ask("slot", files, slot=slot, inputs=trial.inputs.message, timeout_s=self.timeout_s)
+        return None if file < 0 else file
+
+    async def _call(
+        self,
+        trial: Trial,
+        *,
+        slot: int,
+        name: str = "",
+        config: int | None = None,
+        tune: bool = False,
+        detail: bool = False,
+    ) -> dict[str, Any]:
+        """Call the candidate once and have the outputs judged."""
+        self.report(f"running {name or trial.name}")
+        inputs = await self._put(trial, slot)
+        poison = "nan" if self.seen.calls % 2 == 0 else "huge"
+        left = max(0.1, self.calls_end - time.monotonic())
+        started = time.monotonic()
+        answer, message = await self._ask(
+            "call",
+            slot=slot,
+            poison=poison,
+            lanes=self.lanes,
+            config=config,
+            tune=tune,
+            detail=detail,
+            timeout_s=left,
+        )
+        self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)
+        self.seen.calls += 1
+        if detail:
+            self.seen.facts = CallFacts.of(answer)
+        self._take_findings(answer)
+        # First what says where the fault is; the numbers only say that there is one.
+        self._fatal_findings(name or trial.name)
+        await self._judge(trial, answer, message, name=name or trial.name, poison=poison, inputs=inputs)
+        return answer
+
+    async def _first(self, first: Trial) -> None:
+        """Call for the first time, as a GPU would: every autotune configuration runs, then the first.
+
+        A masked load without `other` leaves lanes undefined. They hold NaN here, so that whatever uses them shows; a
+        GPU was seen to leave zeros, so a kernel that is right with zeros is not condemned, but told.
+        """
+        try:
+            await self._call(first, slot=0, tune=True, detail=True)
+        except _Decided:
+            found = self.seen.mismatch
+            if found is None or found.check not in UNDEFINED_LANES or not self._affordable():
+                raise
+            self.lanes = "zero"
+            self.seen.mismatch = None
+            try:
+                await self._call(first, slot=0, tune=True)
+            except _Decided:
+                self.seen.mismatch = found
+                raise
+            self.seen.undefined_lanes = True
+
+    async def _again(self, first: Trial) -> None:
+        """Look at the outputs of the first call again: a later call must not have overwritten them."""
+        if self.seen.calls < 2:
+            return
+        answer, message = await self._ask("again", timeout_s=self.timeout_s)
+        name = "the outputs of the first call, after later calls"
+        try:
+            await self._judge(first, answer, message, name=name)
+        except _Decided:
+            found = self.seen.mismatch
+            if found is not None and found.check in {
+                "values",
+                "nonfinite",
+                "stale_output",
+                "precision_class",
+            }:
+                detail = "a later call changed the outputs of the first one: they share memory"
+                evidence = {**found.evidence, "detail": detail}
+                self.seen.mismatch = Mismatch("output_overwritten", name, evidence, solid=True)
+            raise
+
+    async def _configurations(self, first: Trial) -> None:
+        """Run every autotune configuration once for its numbers, as far as time allows."""
+        count = max(self.seen.facts.autotuned.values(), default=0)
+        end = time.monotonic() + CONFIGURATIONS_S
+        for config in range(1, min(count, 64)):
+            if time.monotonic() > end or not self._affordable():
+                break
+            await self._call(
+                first, slot=1, name=f"autotune configuration {config + 1} of {count}", config=config
+            )
+            self.seen.configurations += 1
+
+    async def _repeat(self, trials: Sequence[Trial]) -> None:
+        """Call again and again with known values: a kernel that is right by luck, or only at first, is found."""
+        end = time.monotonic() + REPEATS_S
+        while self.seen.calls < MAX_CALLS and self._affordable(2.0):
+            if time.monotonic() > end and (self.seen.calls >= MIN_CALLS or self.longest_call_s > 1.0):
+                break
+            await self._call(self.random.choice(trials), slot=0, name=f"call {self.seen.calls + 1}")
+
+    async def _weights(self) -> None:
+        """Try other weights: loaded where names match, else given by construction under another seed."""
+        randomised, other = self.trials.named("randomised"), self.trials.named("other seed")
+        state = self.trials.state
+        if not randomised or state is None or not self._affordable(3.0):
+            return
+        await self._construct(self.trials.construct_seed, self.trials.init)
+        answer, _ = await self._ask("weights", state.files, state=state.message, timeout_s=self.timeout_s)
+        self.seen.stage = "run"
+        self.seen.unloaded = texts(answer, "unloaded", 120)
+        try:
+            for trial in randomised:
+                await self._call(trial, slot=2)
+        except _Decided:
+            mismatch = self.seen.mismatch
+            if mismatch is None or not other:
+                raise
+            # Weights packed at construction do not follow load_state_dict: that alone is no fault.
+            self.seen.mismatch = None
+            await self._construct(self.trials.other_seed, self.trials.other_init)
+            self.seen.stage = "run"
+            await self._call(other[0], slot=3)
+            self.seen.weights_bound = True
+
+    # --- judging
+
+    async def _judge(
+        self,
+        trial: Trial,
+        answer: Mapping[str, Any],
+        message: Message,
+        *,
+        name: str,
+        poison: str = "",
+        inputs: int | None = None,
+    ) -> None:
+        file = message.take_descriptor()
+        if file is None:
+            raise FrameError("outputs without a file")
+        try:
+            found = await self.judging.judge(trial, answer, file, name=name, poison=poison, inputs=inputs)
+        finally:
+            os.close(file)
+        if isinstance(found, Mismatch):
+            self._decide(found)
+        elif self.seen.passed is None or (found["nrmse"] or 0) >= (self.seen.passed["nrmse"] or 0):
+            self.seen.passed = {**found, "trial": name}
+
+    def _decide(self, mismatch: Mismatch) -> None:
+        self.seen.mismatch = mismatch
+        raise _Decided
+
+    def _take_findings(self, reply: Mapping[str, Any]) -> None:
+        known = {(each.kind, each.kernel, each.line) for each in self.seen.findings}
+        for each in findings(reply):
+            if (key := (each.kind, each.kernel, each.line)) not in known:
+                known.add(key)
+                self.seen.findings.append(each)
+
+    def _fatal_findings(self, trial: str) -> None:
+        """Stop at an access outside of memory, or a certain race, even if the numbers came out right."""
+        for each in self.seen.findings:
+            check = FATAL_FINDINGS.get(each.kind)
+            # A launch that uses atomics may order its programs by them: then a race is reported, not judged.
+            if check is not None and not (check == "race" and each.atomics_used):
+                evidence = {"detail": each.detail}
+                self._decide(Mismatch(check, trial, evidence, solid=True, kernel=each.kernel, line=each.line))
+
+
+def _same_layout(one: Trial, other: Trial) -> bool:
+    """Tell whether one trial's inputs can take the place of another's, byte by byte."""
+    a, b = one.inputs.message, other.inputs.message
+    return bool(a["table"] == b["table"] and a["storages"] == b["storages"] and a["tree"] == b["tree"])

@@ -1,0 +1,387 @@
+"""The server's hold on its worker processes: started when first needed, asked for sessions, ended without trace.
+
+    server ── supervisor ── base ─┬─ judge
+                                  ├─ interpreting parent ── stub ── candidate | reference
+                                  └─ compiling parent ───── stub ── candidate
+
+A session is one confined process for one candidate or task. Everything it says is data; when it breaks, hangs or lies
+it costs its own session only.
+"""
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import anyio.to_thread
+
+from adaexplore_mcp.errors import WorkerError, WorkerLostError
+from adaexplore_mcp.evaluation import boot
+from adaexplore_mcp.evaluation.channel import Channel
+from adaexplore_mcp.evaluation.sandbox import Layers
+from adaexplore_mcp.evaluation.scratch import ScratchError, ScratchFolder
+from adaexplore_mcp.evaluation.session import Session
+
+__all__ = ["WorkerPool", "Workers"]
+
+ParentKind = Literal["interpret", "compile"]
+Role = Literal["candidate", "reference", "compile"]
+
+SPARE_ROLES: frozenset[Role] = frozenset({"candidate", "compile"})
+SPARE_LIFE_S = 600.0
+SESSION_LIFE_S = (
+    7200.0  # a stub ends its session after this, whatever the server does; deadlines end it long before
+)
+
+START_S = 120.0  # importing torch from a cold disk has been seen to take 60 s
+END_S = 5.0
+PASSED_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CUDA_HOME",
+    "CUDA_PATH",
+)
+"""The environment of workers holds these and nothing else of the server's."""
+
+
+@dataclass
+class Workers:
+    """One generation of worker processes; replaced as a whole when its base is lost.
+
+    Args:
+        scratch: Their folder.
+        supervisor: The process that owns them all.
+        lifeline: Write end of the pipe that the supervisor watches.
+        base: Channel to the first worker.
+        layers: Sandbox layers in use.
+        versions: python, torch, numpy, triton of the worker interpreter.
+    """
+
+    scratch: ScratchFolder
+    supervisor: subprocess.Popen[bytes]
+    lifeline: int
+    base: Channel
+    layers: Layers
+    versions: Mapping[str, str]
+    parents: dict[str, Channel] = field(default_factory=dict)
+
+    def end_now(self, wait_s: float) -> None:
+        """End everything, without an event loop; returns when the supervisor is gone or time is over."""
+        if self.lifeline >= 0:
+            os.close(self.lifeline)
+            self.lifeline = -1
+        try:
+            self.supervisor.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            self.supervisor.kill()
+        self.scratch.close()
+
+
+class WorkerPool:
+    """Starts workers on demand and hands out sessions.
+
+    Args:
+        worker_python: Interpreter with torch and triton.
+        scratch: Folder below which this server's private folder is made.
+        memory_bytes: What one session may take.
+        stderr: Where the workers' own log goes; None for this process's.
+    """
+
+    def __init__(
+        self, worker_python: Path, scratch: Path, memory_bytes: int, stderr: int | None = None
+    ) -> None:
+        self._python = worker_python
+        self._scratch = scratch
+        self._memory_bytes = memory_bytes
+        self._stderr = stderr
+        self._workers: Workers | None = None
+        self._starting = anyio.Lock()  # one generation at a time
+        self._forking = anyio.Lock()  # requests on one connection must not interleave
+        self._roles = {role: anyio.Lock() for role in ("interpret", "compile", "judge")}  # one of each
+        self._judging = anyio.Lock()  # the judge answers one request after the other
+        self._spares: dict[Role, tuple[Session, float]] = {}
+        self.sessions = 0
+        self.last_used = time.monotonic()
+
+    # --- life
+
+    async def workers(self) -> Workers:
+        """Return the running workers, starting them if need be.
+
+        Raises:
+            WorkerError: They cannot be started; says why and what to do.
+        """
+        async with self._starting:
+            if self._workers is not None and self._workers.supervisor.poll() is not None:
+                await self._drop()
+            if self._workers is None:
+                self._workers = await self._start()
+            return self._workers
+
+    async def _start(self) -> Workers:
+        try:
+            scratch = await anyio.to_thread.run_sync(ScratchFolder, self._scratch)
+        except ScratchError as error:
+            msg = f"Workers cannot start: {error}. Choose another folder with --scratch."
+            raise WorkerError(msg) from error
+        base, theirs = await Channel.pair("the base worker")
+        read_end, write_end = os.pipe()
+        try:
+            supervisor = self._spawn(read_end, theirs.fileno(), scratch.path)
+        except OSError as error:
+            os.close(write_end)
+            await base.close()
+            scratch.close()
+            msg = f"Workers cannot start with {str(self._python)!r}: {error}. Set --worker-python."
+            raise WorkerError(msg) from error
+        finally:
+            os.close(read_end)
+            theirs.close()
+        workers = Workers(scratch, supervisor, write_end, base, Layers({}), {})
+        try:
+            with anyio.fail_after(START_S):
+                hello = await base.receive()
+            workers.layers = Layers(hello.body["layers"])
+            workers.versions = hello.body["versions"]
+            problem = hello.body["problem"]
+        except (TimeoutError, WorkerLostError) as error:
+            workers.end_now(END_S)
+            await base.close()
+            msg = f"Workers did not start with {str(self._python)!r}: {error}. Run `adaexplore-mcp doctor`."
+            raise WorkerError(msg) from error
+        except BaseException:
+            workers.end_now(END_S)
+            raise
+        if problem:
+            workers.end_now(END_S)
+            await base.close()
+            msg = (
+                f"{str(self._python)!r} cannot import torch and triton: {problem}. Install them there, or name "
+                "an interpreter that has them with --worker-python."
+            )
+            raise WorkerError(msg)
+        return workers
+
+    def _spawn(self, lifeline: int, control: int, scratch: Path) -> subprocess.Popen[bytes]:
+        start = str(Path(boot.__file__))
+        environment = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+        environment |= {
+            "HOME": str(scratch),
+            "TMPDIR": str(scratch),
+            # What Triton does today; later versions change their default, and with it a kernel's numbers.
+            "TRITON_DEFAULT_FP_FUSION": "1",
+            "PYTHONIOENCODING": "utf-8:backslashreplace",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+            # A fork of a process with a thread pool hangs, and one core per candidate is what it gets.
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        }
+        return subprocess.Popen(  # noqa: S603 - our own program and the configured interpreter
+            [
+                *(
+                    sys.executable,
+                    "-P",
+                    start,
+                    "evaluation.supervisor",
+                    str(lifeline),
+                    str(control),
+                    str(scratch),
+                ),
+                *(
+                    str(self._python),
+                    "-P",
+                    start,
+                    "evaluation.workers.forkserver",
+                    str(control),
+                    str(scratch),
+                ),
+            ],
+            pass_fds=(lifeline, control),
+            env=environment,
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            start_new_session=True,
+        )
+
+    async def _drop(self) -> None:
+        """Forget the current generation; its processes end."""
+        workers, self._workers = self._workers, None
+        if workers is None:
+            return
+        while self._spares:
+            await self._spares.popitem()[1][0].end()
+        for channel in (*workers.parents.values(), workers.base):
+            await channel.close()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(workers.end_now, END_S)
+
+    async def release_idle(self, after_s: float) -> bool:
+        """End the workers if nobody has used them for `after_s` seconds; tell whether that happened."""
+        async with self._starting:
+            idle = self.sessions == 0 and time.monotonic() - self.last_used >= after_s
+            if idle and self._workers is not None:
+                await self._drop()
+                return True
+            return False
+
+    async def aclose(self) -> None:
+        """End all workers and remove their folder."""
+        async with self._starting:
+            await self._drop()
+
+    def shutdown_now(self, wait_s: float = 2.0) -> None:
+        """End all workers without an event loop, as from a signal handler; returns when they are gone."""
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.end_now(wait_s)
+
+    # --- what they do
+
+    async def _trusted(self, role: str) -> Channel:
+        """Return the channel to a long-lived worker, forking it if need be."""
+        workers = await self.workers()
+        async with self._roles[role]:
+            if (channel := workers.parents.get(role)) is None:
+                channel = await self._fork_trusted(workers, role)
+                workers.parents[role] = channel
+            return channel
+
+    async def _fork_trusted(self, workers: Workers, role: str) -> Channel:
+        channel, theirs = await Channel.pair(f"the {role} worker", limit_bytes=16 << 20)
+        try:
+            try:
+                async with self._forking:
+                    await workers.base.send({"op": "trusted", "role": role}, [theirs.fileno()])
+            finally:
+                theirs.close()
+            with anyio.fail_after(START_S):
+                hello = await channel.receive()
+        except TimeoutError as error:
+            await channel.close()
+            msg = f"The {role} worker did not start within {START_S:g} s. Run `adaexplore-mcp doctor`."
+            raise WorkerError(msg) from error
+        except BaseException:
+            await channel.close()
+            raise
+        if problem := hello.body["problem"]:
+            await channel.close()
+            msg = f"The {role} worker cannot start: {problem}. Run `adaexplore-mcp doctor`."
+            raise WorkerError(msg)
+        return channel
+
+    async def _forget(self, role: str) -> None:
+        """Drop a long-lived worker that was lost, so that the next use starts another."""
+        if self._workers is not None and (channel := self._workers.parents.pop(role, None)) is not None:
+            await channel.close()
+
+    @asynccontextmanager
+    async def session(
+        self, role: Role, parent: ParentKind, *, readable: Sequence[str] = ()
+    ) -> AsyncIterator[Session]:
+        """Run a confined process for as long as the context lasts.
+
+        Candidates get one that was forked ahead, so they do not wait the 60 ms that forking and confining take.
+
+        Args:
+            role: candidate, reference or compile.
+            parent: Which warm process to fork from.
+            readable: Paths it may read beside Python's own.
+        """
+        self.sessions += 1
+        try:
+            opened = await self._take_spare(role, parent) if role in SPARE_ROLES else None
+            if opened is None:
+                opened = await self._open(role, parent, readable)
+            try:
+                yield opened
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await opened.end()
+                    await self._prepare_spare(role, parent)
+        finally:
+            self.sessions -= 1
+            self.last_used = time.monotonic()
+
+    async def _prepare_spare(self, role: Role, parent: ParentKind) -> None:
+        """Ask for the next session now, when nobody waits: it takes 150 ms of a core to fork and get ready."""
+        if role not in SPARE_ROLES or role in self._spares or self._workers is None:
+            return
+        with contextlib.suppress(WorkerError):
+            self._spares[role] = await self._open(role, parent, ()), time.monotonic()
+
+    async def _take_spare(self, role: Role, parent: ParentKind) -> Session | None:
+        await self._trusted(parent)  # a spare of workers that were lost is of no use: this notices
+        spare, forked_at = self._spares.pop(role, (None, 0.0))
+        if spare is not None and time.monotonic() - forked_at > SPARE_LIFE_S:
+            await spare.end()
+            return None
+        return spare
+
+    async def _open(self, role: Role, parent: ParentKind, readable: Sequence[str]) -> Session:
+        request = {
+            "op": "session",
+            "role": role,
+            "session": f"{role}-{secrets.token_hex(6)}",
+            "memory_bytes": self._memory_bytes,
+            "lifetime_s": SESSION_LIFE_S,
+            "readable": list(readable),
+        }
+        for attempt in (1, 2):
+            server = await self._trusted(parent)
+            channel, session_end = await Channel.pair(f"the {role} process")
+            control, control_end = await Channel.pair(f"the stub of the {role} process")
+            try:
+                async with self._forking:
+                    await server.send(request, [control_end.fileno(), session_end.fileno()])
+                return Session(channel, control)
+            except WorkerLostError:
+                await channel.close()
+                await control.close()
+                await self._forget(parent)
+                if attempt == 2:
+                    raise
+            finally:
+                session_end.close()
+                control_end.close()
+        raise AssertionError("unreachable")
+
+    async def judge(self, body: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+        """Ask the judge to compare; it alone sees expected outputs.
+
+        Raises:
+            WorkerLostError: It was lost twice.
+        """
+        for attempt in (1, 2):
+            channel = await self._trusted("judge")
+            try:
+                async with self._judging:
+                    with anyio.CancelScope(shield=True):  # a reply left unread would answer the next request
+                        await channel.send(body, descriptors)
+                        with contextlib.closing(await channel.receive()) as reply:
+                            return reply.body
+            except WorkerLostError:
+                await self._forget("judge")
+                if attempt == 2:
+                    raise
+        raise AssertionError("unreachable")

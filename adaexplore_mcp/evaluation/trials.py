@@ -1,0 +1,145 @@
+"""The trials of a task at some sizes: inputs, weights and expected outputs as memory files that the server holds.
+
+Made once by the reference's process and used for many candidates: a candidate is given the inputs of one trial after
+the other, the judge alone is given what is expected. Seeds are drawn afresh for every set and told to nobody before a
+verdict.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["Attachment", "Trial", "TrialSet", "Weights", "new_seed"]
+
+Weights = Literal["constructor", "randomised", "other seed"]
+
+
+@dataclass
+class Attachment:
+    """A JSON part and the memory file that belongs to it.
+
+    Args:
+        message: As `tensors.Encoded.message()`, or a list of entries.
+        file: Owned; None without tensors.
+    """
+
+    message: Any
+    file: int | None
+
+    @property
+    def files(self) -> list[int]:
+        """Return the file as a list, to send along."""
+        return [] if self.file is None else [self.file]
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory the file takes."""
+        return 0 if self.file is None else os.fstat(self.file).st_blocks * 512
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+@dataclass
+class Trial:
+    """One call of the reference.
+
+    Args:
+        name: What is special about it, for evidence.
+        weights: Which weights it ran with.
+        inputs: The arguments as drawn, before the call.
+        expected: Entries of the outputs, inputs changed by contract last.
+        seed: Of its inputs.
+        transformed: Inputs that were scaled or drawn anew.
+    """
+
+    name: str
+    weights: Weights
+    inputs: Attachment
+    expected: Attachment
+    seed: int
+    transformed: list[str]
+
+    def close(self) -> None:
+        """Close the files."""
+        self.inputs.close()
+        self.expected.close()
+
+
+@dataclass
+class TrialSet:
+    """All trials of a task at one workload's sizes.
+
+    Args:
+        construct_seed: Under which both models are built.
+        other_seed: Under which both are built for the trials with `other seed`.
+        init: Constructor arguments under the first seed.
+        other_init: The same under the other.
+        state: Randomised parameters; None for a task without any.
+        trials: In the order in which they are used.
+        mutated: Inputs that the reference changes.
+        aliases: By output of the reference, the input whose memory it shares.
+        accumulation: K of the error bound.
+        changes: Changes of size constants in a candidate's source.
+        not_wide: Why the reference did not run in float64; empty if it did.
+        constant: The outputs were equal in all trials although inputs and weights differed.
+    """
+
+    construct_seed: int
+    other_seed: int
+    init: Attachment
+    other_init: Attachment
+    state: Attachment | None
+    trials: list[Trial]
+    mutated: list[str]
+    aliases: Mapping[str, str]
+    accumulation: int
+    changes: list[dict[str, Any]]
+    not_wide: str = ""
+    constant: bool = False
+    users: int = 0
+    closed: bool = False
+
+    def named(self, weights: Weights) -> list[Trial]:
+        """Return the trials with some weights."""
+        return [trial for trial in self.trials if trial.weights == weights]
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that all files take."""
+        kept = (self.init, self.other_init, *([self.state] if self.state else []))
+        own = sum(each.size for each in kept)
+        return own + sum(trial.inputs.size + trial.expected.size for trial in self.trials)
+
+    @contextmanager
+    def used(self) -> Iterator["TrialSet"]:
+        """Keep the files open while someone works with them."""
+        self.users += 1
+        try:
+            yield self
+        finally:
+            self.users -= 1
+            if self.closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close all files, at once or when the last user is done."""
+        self.closed = True
+        if self.users:
+            return
+        for trial in self.trials:
+            trial.close()
+        for attachment in (self.init, self.other_init, self.state):
+            if attachment is not None:
+                attachment.close()
+
+
+def new_seed() -> int:
+    """Return a seed that nobody can guess."""
+    return secrets.randbelow(2**31)

@@ -1,0 +1,459 @@
+"""Turn what the processes showed into one outcome: a pure function, so that every rule of it can be tested alone.
+
+The order of the rules, first that applies:
+
+1. It cannot be loaded: `compile_error`, or what its own code did while loading.
+2. It broke the rules of measurement (replaced functions, signals, processes in a call): `rejected`.
+3. A kernel does not compile for the target, or exceeds its resources: `compile_error`. The compiler decides about the
+   language; Triton's interpreter accepts much that no GPU runs.
+4. Its process ended, hung or raised: `crashed`, `timeout`, `out_of_memory`, `runtime_error`.
+5. Its numbers are wrong: `incorrect`; `rejected` for what skips the work; `unsupported` where only lowered sizes differ.
+6. It could not be judged: `unsupported`.
+7. All agreed: `correct` at the task's own sizes, `plausible` at lowered ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from adaexplore_mcp.evaluation.account import (
+    HARMLESS_OPERATORS,
+    Environment,
+    WorkloadResult,
+    agreement,
+    brief,
+    compiled,
+    evidence_of,
+    excerpt,
+    facts,
+    scope,
+    seconds,
+)
+from adaexplore_mcp.evaluation.claims import Failure
+from adaexplore_mcp.evaluation.definition import Definition
+from adaexplore_mcp.evaluation.session import EndReport
+from adaexplore_mcp.models import ErrorExcerpt, Evidence, Outcome, Stage, Status
+
+__all__ = ["decide"]
+
+LANGUAGE = frozenset({"language", "resources", "assembler", "syntax", "import"})
+REJECTED_CHECKS = frozenset({
+    "output_aliases_input", "stale_output", "outputs_kept_writable", "forged_result", "output_type",
+})  # fmt: skip
+"""Checks of numbers that a kernel fails by not doing the work, or not when it was asked to."""
+
+
+@dataclass
+class _Decision:
+    status: Status
+    stage: Stage
+    summary: str
+    next_step: str
+    check: str = ""
+    reason: str = ""
+    error: ErrorExcerpt | None = None
+    evidence: Evidence | None = None
+
+
+Rule = Callable[[WorkloadResult, Definition, str], "_Decision | None"]
+
+
+def decide(
+    definition: Definition, results: Sequence[WorkloadResult], environment: Environment, *, task_id: str
+) -> Outcome:
+    """Compose the outcome of a candidate over the workloads that were judged.
+
+    Args:
+        definition: The task.
+        results: One or more workloads; judging stops after the first that fails.
+        environment: The machine.
+        task_id: For the outcome and its next step.
+    """
+    decision = next(
+        (
+            found
+            for result in results
+            for rule in RULES
+            if (found := rule(result, definition, environment.target)) is not None
+        ),
+        None,
+    )
+    if decision is None:
+        decision = _passed(results, environment.target)
+    decisive = results[-1]
+    return Outcome(
+        summary=decision.summary,
+        next_step=decision.next_step.format(task_id=task_id),
+        status=decision.status,
+        task_id=task_id,
+        stage=decision.stage,
+        check=decision.check,
+        reason=decision.reason,
+        error=decision.error,
+        evidence=decision.evidence or agreement(decisive),
+        compiled=compiled(results),
+        facts=facts(results),
+        scope=scope(results, environment),
+        seconds=seconds(results),
+        versions=dict(environment.versions),
+    )
+
+
+# --- the rules -------------------------------------------------------------------------------------------
+
+
+def _loading(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 1: what happened before there was anything to judge."""
+    del definition, target
+    failure = result.numerics.failure
+    if failure is None or failure.phase != "load":
+        return None
+    if failure.kind in {"syntax", "import"}:
+        return _Decision(
+            "compile_error",
+            "load",
+            f"The candidate cannot be loaded: {brief(failure)}.",
+            "Mend that line and submit again.",
+            error=excerpt(failure),
+        )
+    return _of_exception(failure)
+
+
+def _misconduct(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 2: what a kernel has no reason to do."""
+    del definition, target
+    integrity = result.numerics.integrity
+    patched = integrity.patched[:8]
+    signals = [event for event in integrity.events if event.kind == "signal"]
+    processes = [event for event in integrity.events if event.kind == "process" and event.phase == "run"]
+    if patched:
+        check, what = "patched", f"it replaced {', '.join(patched)}"
+    elif signals:
+        check, what = "signal_sent", f"it sent a signal ({signals[0].what})"
+    elif processes:
+        check, what = (
+            "process_started",
+            f"it started a process while it was called ({processes[0].what})",
+        )
+    else:
+        return None
+    return _Decision(
+        "rejected",
+        "run",
+        f"Rejected: {what}. A kernel that does this cannot be measured.",
+        "Remove it and submit again.",
+        check=check,
+    )
+
+
+def _language(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 3: what the compiler says."""
+    del definition
+    failure = result.compilation.failure
+    if failure is None or failure.kind not in LANGUAGE:
+        return None
+    kernel = f" {failure.kernel}" if failure.kernel else ""
+    if failure.kind == "resources":
+        summary = f"Kernel{kernel} exceeds the resources of {target}: {brief(failure)}."
+        next_step = "Use smaller blocks, fewer stages or fewer warps, and submit again."
+    else:
+        summary = f"Kernel{kernel} does not compile for {target}: {brief(failure)}."
+        next_step = "Mend that line and submit again."
+    return _Decision(
+        "compile_error", "compile", summary, next_step, check=failure.kind, error=excerpt(failure)
+    )
+
+
+def _ended(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 4, first half: the process that ran the numbers did not answer."""
+    del definition, target
+    numerics = result.numerics
+    stage = _stage(numerics.stage)
+    if numerics.timed_out_s:
+        return _Decision(
+            "timeout",
+            stage,
+            f"Timeout: no answer within {numerics.timed_out_s:g} s ({_doing(numerics.stage)}).",
+            "Look for a loop that does not end or a wait for another program; a slow but honest candidate needs "
+            "timeout_seconds.",
+            check="deadline",
+        )
+    if numerics.ended is not None:
+        return _of_end(numerics.ended, stage)
+    return None
+
+
+def _raised(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 4, second half: its code raised."""
+    del definition, target
+    failure = result.numerics.failure
+    if failure is None:
+        return None
+    assumed = result.plan.reduced and failure.kind == "exception" and not _also_at_full_size(result)
+    if assumed:
+        return _Decision(
+            "unsupported",
+            "run",
+            f"Cannot be judged here: at reduced sizes {result.sizes} it raised {brief(failure)}, which its "
+            "code may do only there.",
+            "Remove assumptions about exact sizes, or register a workload small enough to be judged at its own sizes.",
+            reason="fails_at_reduced_sizes",
+            error=excerpt(failure),
+        )
+    return _of_exception(failure)
+
+
+def _numbers(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 5: its outputs are wrong."""
+    del definition, target
+    mismatch = result.numerics.mismatch
+    if mismatch is None:
+        return None
+    evidence = evidence_of(mismatch.evidence, result.name, mismatch.trial)
+    error = None
+    if mismatch.kernel:
+        detail = str(mismatch.evidence.get("detail", ""))
+        error = ErrorExcerpt(type=mismatch.check, message=detail, line=mismatch.line, kernel=mismatch.kernel)
+    what = _what_is_wrong(result, evidence)
+    if mismatch.check in REJECTED_CHECKS:
+        return _Decision(
+            "rejected",
+            "compare",
+            f"Rejected: {what}.",
+            "Compute the result anew in every call, in a new tensor, and submit again.",
+            check=mismatch.check,
+            evidence=evidence,
+        )
+    if result.plan.reduced and not mismatch.solid:
+        return _Decision(
+            "unsupported",
+            "compare",
+            f"Cannot be judged here: at reduced sizes {result.sizes} {what}. It may be wrong, or assume its full sizes.",
+            "Check masks and block sizes for these sizes; or register a workload small enough to be judged at its own "
+            "sizes, or judge it on a GPU.",
+            check=mismatch.check,
+            reason="differs_at_reduced_sizes",
+            evidence=evidence,
+        )
+    return _Decision(
+        "incorrect",
+        "compare",
+        f"Incorrect: {what}.",
+        _advice(mismatch.check),
+        check=mismatch.check,
+        error=error,
+        evidence=evidence,
+    )
+
+
+def _compilation_unknown(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 6: the numbers agree, the compiler could not say."""
+    del definition
+    compilation = result.compilation
+    if compilation.compiled:
+        return None
+    failure = compilation.failure
+    if compilation.timed_out_s or (failure is not None and failure.kind == "time"):
+        return _Decision(
+            "timeout",
+            "compile",
+            f"Timeout: compiling for {target} was not done within the limit"
+            + (f" ({brief(failure)})." if failure else f" of {compilation.timed_out_s:g} s."),
+            "Use fewer autotune configurations or smaller blocks, or pass a larger timeout_seconds.",
+            check="deadline",
+            error=excerpt(failure) if failure else None,
+        )
+    if compilation.ended is not None:
+        return _of_end(compilation.ended, "compile")
+    assert failure is not None
+    if failure.kind in {"exception", "memory", "exit"}:
+        # It ran at reduced sizes, and raises at full size where nothing is computed: the size is the difference.
+        return _of_exception(failure)
+    return _Decision(
+        "unsupported",
+        "compile",
+        f"The numbers agree, but compilation could not be tried here: {brief(failure)}.",
+        "Keep decisions that depend on tensor values out of host code, or judge it on a GPU.",
+        reason="compilation_not_possible_here",
+        error=excerpt(failure),
+    )
+
+
+def _policy(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+    """Rule 2 for tasks that forbid library operators: who did the work."""
+    del target
+    if definition.policy.library_ops != "forbid":
+        return None
+    full = result.compilation.facts
+    operators = [name for name in full.operators if name not in HARMLESS_OPERATORS]
+    if not operators and full.launches:
+        return None
+    did = (
+        f"torch did the work ({', '.join(operators[:5])})"
+        if operators
+        else "no kernel of its own was launched"
+    )
+    return _Decision(
+        "rejected",
+        "run",
+        f"Rejected: this task forbids library operators, and {did}.",
+        "Do the arithmetic in your own kernel.",
+        check="library_ops",
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    _loading,
+    _misconduct,
+    _language,
+    _ended,
+    _raised,
+    _numbers,
+    _compilation_unknown,
+    _policy,
+)
+
+
+def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
+    """Rule 7."""
+    calls = sum(result.numerics.calls for result in results)
+    reduced = [result for result in results if result.plan.reduced]
+    if reduced:
+        sizes = "; ".join(f"{result.name}: {result.sizes}" for result in reduced)
+        return _Decision(
+            "plausible",
+            "done",
+            f"Plausible: agrees with the reference at reduced sizes ({sizes}) in {calls} calls, and compiles for "
+            f"{target} at full size.",
+            "Judge it on a GPU for a full verdict, or go on with another candidate.",
+        )
+    return _Decision(
+        "correct",
+        "done",
+        f"Correct: agrees with the reference at its own sizes in {calls} calls, and compiles for {target}.",
+        "Go on with a faster candidate; timing needs a GPU.",
+    )
+
+
+# --- details ---------------------------------------------------------------------------------------------
+
+
+def _of_exception(failure: Failure) -> _Decision:
+    stage = _stage(failure.phase)
+    error = excerpt(failure)
+    match failure.kind:
+        case "exit":
+            return _Decision(
+                "crashed",
+                stage,
+                f"The candidate ended its process: {failure.message} ({_doing(stage)}).",
+                "Remove the exit and submit again.",
+                check="exit",
+                error=error,
+            )
+        case "memory":
+            return _Decision(
+                "out_of_memory",
+                stage,
+                f"Out of memory ({_doing(stage)}): {brief(failure)}.",
+                "Allocate less; sizes are in the error.",
+                check="memory",
+                error=error,
+            )
+        case "not_here":
+            return _Decision(
+                "unsupported",
+                stage,
+                f"Cannot be judged here: {failure.message}",
+                "Judge it on a machine with a GPU.",
+                reason="needs_gpu",
+                error=error,
+            )
+    return _Decision(
+        "runtime_error",
+        stage,
+        f"The candidate raised {brief(failure)} ({_doing(stage)}).",
+        "Mend that line and submit again.",
+        error=error,
+    )
+
+
+def _of_end(report: EndReport, stage: Stage) -> _Decision:
+    if report.reason == "memory":
+        return _Decision(
+            "out_of_memory",
+            stage,
+            f"Out of memory: the candidate and its children held {report.peak_bytes >> 20} MiB ({_doing(stage)}).",
+            "Allocate less and submit again.",
+            check="memory",
+        )
+    how = f"by {report.signal}" if report.signal else f"with exit code {report.exit_code}"
+    return _Decision(
+        "crashed",
+        stage,
+        f"The candidate's process ended {how} before it gave a result ({_doing(stage)}).",
+        "Look for an access outside of memory, an abort or an exit in the candidate.",
+        check="signal" if report.signal else "exit",
+        error=ErrorExcerpt(type=report.signal or f"exit {report.exit_code}", message=_last_words(report)),
+    )
+
+
+def _last_words(report: EndReport) -> str:
+    text = str(report.stderr.get("tail") or report.stderr.get("head") or "")
+    return text.strip()[-600:]
+
+
+def _also_at_full_size(result: WorkloadResult) -> bool:
+    """Tell whether the same exception came up at full size, where nothing is computed."""
+    mine, full = result.numerics.failure, result.compilation.failure
+    return mine is not None and full is not None and (mine.type, mine.line) == (full.type, full.line)
+
+
+def _stage(name: str) -> Stage:
+    stages: Mapping[str, Stage] = {"load": "load", "construct": "construct", "run": "run", "done": "done"}
+    return stages.get(name, "run")
+
+
+def _doing(stage: str) -> str:
+    doing = {
+        "load": "while it was imported",
+        "construct": "in its constructor",
+        "compile": "while it was compiled",
+    }
+    return doing.get(stage, "while it was called")
+
+
+def _what_is_wrong(result: WorkloadResult, evidence: Evidence) -> str:
+    where = f" ({evidence.trial})" if evidence.trial else ""
+    at = f" at {evidence.index}" if evidence.index else ""
+    values = ""
+    if evidence.got is not None and evidence.expected is not None and evidence.index:
+        values = f": {evidence.output or 'out'}{at} is {_number(evidence.got)}, expected {_number(evidence.expected)}"
+    detail = evidence.detail.rstrip(".") or "the output differs"
+    if result.numerics.mismatch is not None and result.numerics.mismatch.check == "race":
+        detail = f"a data race: {detail}"
+    return f"{detail}{values}{where}"
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+ADVICE = {
+    "out_of_bounds": "Mask the access: every lane must lie inside its tensor.",
+    "misaligned_access": "Align the address to the width of the access.",
+    "unwritten": "Write every element: look at the grid, the mask and the last partial block.",
+    "precision_class": "Use float32 arithmetic (input_precision='ieee' in tl.dot), or register the task with precision "
+    "relaxed if lower precision is wanted.",
+    "dtype": "Return the reference's dtype.",
+    "shape": "Return the reference's shape.",
+    "structure": "Return as many tensors, in the same containers, as the reference.",
+    "input_mutated": "Write into a new tensor; inputs may change only where the task says so.",
+    "race": "Use atomics, or let one program write each address.",
+    "nonfinite": "Look for an overflow, a division by zero or an unmasked lane.",
+    "output_overwritten": "Return a new tensor from every call.",
+    "device": "Return tensors on the GPU.",
+}
+
+
+def _advice(check: str) -> str:
+    return ADVICE.get(check, "Compare with the reference at the element given, mend and submit again.")

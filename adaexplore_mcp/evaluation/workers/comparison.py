@@ -1,0 +1,421 @@
+"""Decide whether one output is right: our own arithmetic on bytes, in a process that runs nobody else's code.
+
+The yardstick is the reference itself: how far its own result, in its own dtype, lies from its result in float64. With
+
+    scale_i = |wide_i| + rms(wide)            what an error at element i is measured against
+    own     = 99.9th percentile of |reference_i - wide_i| / scale_i
+    floor   = 8 · eps(float32) · sqrt(K) + 2 · eps(dtype of a half output)
+
+an element passes `match` when |got_i - wide_i| <= max(4 · own, floor) · scale_i, or when it is as near to the reference
+in its own dtype (the two differ by much where the task rounds or branches). K is the longest accumulation that feeds
+an element: rounding errors of a sum grow with its square root (Higham, Accuracy and Stability of Numerical Algorithms,
+2nd ed., 2.8). At most 1e-5 of the elements may lie outside, and those within ten times the bound; the root mean square of
+the error is held to the same factor of the reference's own.
+
+A percentile, not the maximum, so that one element on which the reference itself is ambiguous does not excuse all
+others. The dtype of a half output enters through one rounding, not through sqrt(K): such kernels accumulate in float32.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Comparison", "Rule", "compare"]
+
+CHUNK = 1 << 20
+SAMPLE = 1 << 18
+EPS32 = float(torch.finfo(torch.float32).eps)
+EPS_BF16 = float(torch.finfo(torch.bfloat16).eps)
+OWN_FACTOR = 4.0
+FLOOR_FACTOR = 8.0
+HALF_ROUNDINGS = 2.0
+OUTLIER_SHARE = 1e-5
+OUTLIER_FACTOR = 10.0
+TF32_ERROR = 1.5e-3  # root mean square, relative: operands rounded to 10 bits of mantissa give about 4e-4
+HALF_ERROR = 2e-2  # bfloat16 operands give about 2e-3, accumulation in half up to ten times that
+DIFFUSE_SHARE = 0.2  # lower precision shows in many elements at once, a wrong index or mask in some
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How exact an output must be; the fields of the task's policy.
+
+    Args:
+        precision: match, relaxed, kernelbench, paper or custom.
+        atol: Absolute tolerance, for custom.
+        rtol: Relative tolerance, for custom.
+        max_outlier_share: Share of elements allowed outside, for custom.
+    """
+
+    precision: str = "match"
+    atol: float = 0.0
+    rtol: float = 0.0
+    max_outlier_share: float = 0.0
+
+
+@dataclass
+class Comparison:
+    """The verdict on one output, with its evidence.
+
+    Args:
+        passed: Within the rule.
+        check: What failed: dtype, shape, nonfinite, unwritten, values, precision_class; empty when passed.
+        index: Where the element with the largest error relative to its bound is.
+        got: Its value, as a number or as text (nan, inf, True).
+        expected: The reference's value there.
+        bound: Largest difference allowed there.
+        outside_share: Share of elements outside.
+        nrmse: Root of the summed squared error over that of expected around its mean.
+        zeros_would_pass: An output of zeros would have passed.
+        mean_would_pass: The constant mean of expected would have passed.
+        precision_class: exact, fp32, tf32, half or none.
+        detail: One sentence.
+    """
+
+    passed: bool
+    check: str = ""
+    index: tuple[int, ...] = ()
+    got: float | str | None = None
+    expected: float | str | None = None
+    bound: float | None = None
+    outside_share: float | None = None
+    nrmse: float | None = None
+    zeros_would_pass: bool | None = None
+    mean_would_pass: bool | None = None
+    precision_class: str | None = None
+    detail: str = ""
+
+
+def compare(
+    got: torch.Tensor,
+    reference: torch.Tensor,
+    wide: torch.Tensor | None,
+    rule: Rule,
+    *,
+    accumulation: int = 1,
+    poison: torch.Tensor | None = None,
+) -> Comparison:
+    """Compare one output.
+
+    Args:
+        got: The candidate's output.
+        reference: The reference's output in its own dtype.
+        wide: The reference's output computed in float64, same shape; None where that was not possible: then the
+            reference itself stands in, and the yardstick is the floor alone.
+        rule: From the task's policy.
+        accumulation: K, see the module.
+        poison: What fresh memory of this dtype was filled with, shape (), to recognise what was never written.
+    """
+    if got.dtype != reference.dtype:
+        return Comparison(
+            passed=False,
+            check="dtype",
+            got=_name(got.dtype),
+            expected=_name(reference.dtype),
+            detail=f"dtype is {_name(got.dtype)}, the reference returns {_name(reference.dtype)}",
+        )
+    if got.shape != reference.shape:
+        return Comparison(
+            passed=False,
+            check="shape",
+            got=str(tuple(got.shape)),
+            expected=str(tuple(reference.shape)),
+            detail=f"shape is {tuple(got.shape)}, the reference returns {tuple(reference.shape)}",
+        )
+    if reference.numel() == 0:
+        return Comparison(passed=True, precision_class="exact")
+    if reference.dtype.is_complex:
+        parts = [None if t is None else torch.view_as_real(t) for t in (got, reference, wide)]
+        got, reference, wide = parts[0], parts[1], parts[2]  # type: ignore[assignment] # None only where it was None
+    if reference.dtype.is_floating_point:
+        return _Floating(got, reference, wide, rule=rule, accumulation=accumulation, poison=poison).compare()
+    return _exact(got, reference, wide, poison)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _readable(value: torch.Tensor) -> float | str:
+    item = value.item()
+    if isinstance(item, bool):
+        return str(item)
+    number = float(item)
+    return number if math.isfinite(number) else str(number)
+
+
+def _unravel(position: int, shape: torch.Size) -> tuple[int, ...]:
+    index = []
+    for size in reversed(shape):
+        position, rest = divmod(position, size)
+        index.append(rest)
+    return tuple(reversed(index))
+
+
+def _exact(
+    got: torch.Tensor, reference: torch.Tensor, wide: torch.Tensor | None, poison: torch.Tensor | None
+) -> Comparison:
+    """Integers and booleans: equal to the reference, or to what it gives in float64 where rounding is ambiguous."""
+    wrong = got != reference
+    if wide is not None and wide.dtype == reference.dtype:
+        wrong &= got != wide
+    count = int(wrong.sum())
+    if not count:
+        return Comparison(passed=True, precision_class="exact", outside_share=0.0)
+    first = int(wrong.reshape(-1).to(torch.uint8).argmax())
+    unwritten = poison is not None and got.dtype is not torch.bool and bool((got[wrong] == poison).all())
+    return Comparison(
+        passed=False,
+        check="unwritten" if unwritten else "values",
+        index=_unravel(first, reference.shape),
+        got=_readable(got.reshape(-1)[first]),
+        expected=_readable(reference.reshape(-1)[first]),
+        bound=0.0,
+        outside_share=count / reference.numel(),
+        precision_class="none",
+        detail=f"{count} of {reference.numel()} {_name(reference.dtype)} elements "
+        + ("were never written" if unwritten else "differ; integers must be equal"),
+    )
+
+
+@dataclass
+class _Bound:
+    """|error_i| <= absolute + relative · |expected_i|."""
+
+    absolute: float
+    relative: float
+    rms_error: float = math.inf
+    outlier_share: float = 0.0
+    outlier_factor: float = 1.0
+
+
+class _Floating:
+    """The comparison of one floating-point output, in chunks so that memory stays bounded."""
+
+    def __init__(
+        self,
+        got: torch.Tensor,
+        reference: torch.Tensor,
+        wide: torch.Tensor | None,
+        *,
+        rule: Rule,
+        accumulation: int,
+        poison: torch.Tensor | None,
+    ) -> None:
+        self.shape = reference.shape
+        self.dtype = reference.dtype
+        self.got = got.reshape(-1)
+        self.reference = reference.reshape(-1)
+        self.wide = self.reference if wide is None else wide.reshape(-1)
+        self.has_wide = wide is not None
+        self.rule = rule
+        self.accumulation = max(1, accumulation)
+        self.poison = poison
+        self.count = self.reference.numel()
+
+    def _chunks(self) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Yield (start, got, reference, wide) in float64."""
+        for start in range(0, self.count, CHUNK):
+            part = slice(start, start + CHUNK)
+            got, reference, wide = (t[part].to(torch.float64) for t in (self.got, self.reference, self.wide))
+            yield start, got, reference, wide
+
+    def compare(self) -> Comparison:
+        """Return the verdict."""
+        self._measure_expected()
+        if (failed := self._nonfinite()) is not None:
+            return failed
+        return self._values(self._bound())
+
+    # --- the yardstick
+
+    def _measure_expected(self) -> None:
+        total = square = own_square = 0.0
+        finite = 0
+        for _, _, reference, wide in self._chunks():
+            kept = torch.isfinite(wide) & torch.isfinite(reference)
+            values = wide[kept]
+            finite += values.numel()
+            total += float(values.sum())
+            square += float(values.square().sum())
+            own_square += float((reference[kept] - values).square().sum())
+        self.finite = max(1, finite)
+        self.mean = total / self.finite
+        self.rms = math.sqrt(square / self.finite)
+        self.std = math.sqrt(max(0.0, square / self.finite - self.mean**2))
+        self.own_rms_error = math.sqrt(own_square / self.finite)
+        self.own = self._own_percentile()
+
+    def _own_percentile(self) -> float:
+        """Return the 99.9th percentile of the reference's own error relative to the scale, from a sample."""
+        if not self.has_wide or self.rms == 0.0:
+            return 0.0
+        step = max(1, self.count // SAMPLE)
+        reference, wide = (t[::step].to(torch.float64) for t in (self.reference, self.wide))
+        kept = torch.isfinite(wide) & torch.isfinite(reference)
+        if not bool(kept.any()):
+            return 0.0
+        error = (reference[kept] - wide[kept]).abs() / (wide[kept].abs() + self.rms)
+        rank = max(1, math.ceil(0.999 * error.numel()))
+        return float(error.kthvalue(rank).values)
+
+    def _floor(self) -> float:
+        """Return the smallest relative error that is never held against a candidate."""
+        floor = FLOOR_FACTOR * EPS32 * math.sqrt(self.accumulation)
+        if self.dtype is torch.float64:
+            return floor * float(torch.finfo(torch.float64).eps) / EPS32
+        if self.dtype is not torch.float32:
+            return floor + HALF_ROUNDINGS * float(torch.finfo(self.dtype).eps)
+        return floor + (HALF_ROUNDINGS * EPS_BF16 if self.rule.precision == "relaxed" else 0.0)
+
+    def _bound(self) -> _Bound:
+        rule = self.rule
+        if rule.precision == "custom":
+            return _Bound(rule.atol, rule.rtol, math.inf, rule.max_outlier_share, math.inf)
+        if rule.precision == "paper":
+            return _Bound(5e-2, 5e-2)
+        if rule.precision == "kernelbench":
+            tolerance = 1e-4 if self.dtype in {torch.float32, torch.float64} else 1e-2
+            return _Bound(tolerance, tolerance)
+        factor = max(OWN_FACTOR * self.own, self._floor())
+        rms_error = max(OWN_FACTOR * self.own_rms_error, self._floor() * self.rms)
+        return _Bound(factor * self.rms, factor, rms_error, OUTLIER_SHARE, OUTLIER_FACTOR)
+
+    # --- the checks
+
+    def _nonfinite(self) -> Comparison | None:
+        """NaN by place, infinities by place and sign; as the reference has them, or as float64 would in this dtype."""
+        wrong, first, unwritten = 0, -1, 0
+        for start, got, reference, wide in self._chunks():
+            narrowed = wide.to(self.dtype).to(torch.float64)
+            bad = ~(_same_kind(got, reference) | _same_kind(got, narrowed))
+            if bad.any():
+                wrong += int(bad.sum())
+                unwritten += int((bad & self._poisoned(got)).sum())
+                if first < 0:
+                    first = start + int(bad.to(torch.uint8).argmax())
+        if not wrong:
+            return None
+        check = "unwritten" if unwritten == wrong else "nonfinite"
+        return Comparison(
+            passed=False,
+            check=check,
+            index=_unravel(first, self.shape),
+            got=_readable(self.got[first]),
+            expected=_readable(self.reference[first]),
+            outside_share=wrong / self.count,
+            precision_class="none",
+            detail=f"{wrong} of {self.count} elements "
+            + (
+                "were never written (they hold the fill of fresh memory)"
+                if check == "unwritten"
+                else "are NaN or infinite where the reference is not, or the other way round"
+            ),
+        )
+
+    def _poisoned(self, got: torch.Tensor) -> torch.Tensor:
+        if self.poison is None:
+            return torch.zeros_like(got, dtype=torch.bool)
+        fill = self.poison.to(torch.float64)
+        return got.isnan() if bool(fill.isnan()) else got == fill
+
+    def _values(self, bound: _Bound) -> Comparison:
+        outside = far = unwritten = zeros_outside = mean_outside = 0
+        square, worst, worst_at, different = 0.0, -1.0, 0, 0
+        against_reference = self.rule.precision in {"kernelbench", "paper", "custom"}
+        for start, got, reference, wide in self._chunks():
+            expected = reference if against_reference else wide
+            limit = bound.absolute + bound.relative * expected.abs()
+            error = (got - expected).abs()
+            if not against_reference and self.has_wide:
+                error = torch.minimum(error, (got - reference).abs())
+            error = torch.where(torch.isfinite(expected), error.nan_to_num(0.0, 0.0, 0.0), 0.0)
+            ratio = torch.where(error > 0, error / limit.clamp(min=1e-300), 0.0)
+            beyond = ratio > 1
+            outside += int(beyond.sum())
+            far += int((ratio > bound.outlier_factor).sum())
+            unwritten += int((beyond & self._poisoned(got)).sum())
+            square += float(error.square().sum())
+            different += int((got != reference).sum() - (got.isnan() & reference.isnan()).sum())
+            zeros_outside += int((expected.abs() > limit).sum())
+            mean_outside += int(((expected - self.mean).abs() > limit).sum())
+            at = int(ratio.argmax())
+            if float(ratio[at]) > worst:
+                worst, worst_at = float(ratio[at]), start + at
+        rms_error = math.sqrt(square / self.finite)
+        allowed = bound.outlier_share * self.count
+        passed = outside <= allowed and far == 0 and rms_error <= bound.rms_error
+        result = Comparison(
+            passed=passed,
+            index=_unravel(worst_at, self.shape),
+            got=_readable(self.got[worst_at]),
+            expected=_readable((self.reference if against_reference else self.wide)[worst_at]),
+            outside_share=outside / self.count,
+            nrmse=rms_error / self.std if self.std > 0 else (0.0 if rms_error == 0 else None),
+            zeros_would_pass=zeros_outside <= allowed,
+            mean_would_pass=mean_outside <= allowed,
+            precision_class=self._class(rms_error, different, passed=passed),
+        )
+        center = abs(float((self.reference if against_reference else self.wide)[worst_at]))
+        result.bound = bound.absolute + bound.relative * center if math.isfinite(center) else None
+        if not passed:
+            self._explain(result, outside, unwritten, rms_error, bound)
+        return result
+
+    def _class(self, rms_error: float, different: int, *, passed: bool) -> str:
+        if different == 0:
+            return "exact"
+        relative = rms_error / self.rms if self.rms > 0 else math.inf
+        if self.dtype not in {torch.float32, torch.float64}:
+            return "half" if passed or relative < HALF_ERROR else "none"
+        strict = max(
+            OWN_FACTOR * self.own_rms_error / self.rms if self.rms > 0 else 0.0, self._strict_floor()
+        )
+        for limit, name in ((strict, "fp32"), (TF32_ERROR, "tf32"), (HALF_ERROR, "half")):
+            if relative <= limit:
+                return name
+        return "none"
+
+    def _strict_floor(self) -> float:
+        return FLOOR_FACTOR * EPS32 * math.sqrt(self.accumulation)
+
+    def _explain(
+        self, result: Comparison, outside: int, unwritten: int, rms_error: float, bound: _Bound
+    ) -> None:
+        share = outside / self.count
+        if outside and unwritten == outside:
+            result.check = "unwritten"
+            result.detail = f"{outside} of {self.count} elements were never written"
+        elif (
+            self.rule.precision == "match"
+            and self.dtype is torch.float32
+            and result.precision_class in {"tf32", "half"}
+            and (share >= DIFFUSE_SHARE or outside <= bound.outlier_share * self.count)
+        ):
+            result.check = "precision_class"
+            result.detail = (
+                f"right to {result.precision_class} precision only (relative error {rms_error / self.rms:.1e}); this "
+                "float32 task asks for float32 arithmetic: in tl.dot pass input_precision='ieee', keep casts out"
+            )
+        else:
+            result.check = "values"
+            result.detail = f"{outside} of {self.count} elements lie outside the bound"
+
+
+def _same_kind(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Tell per element whether both are finite, both NaN, or the same infinity."""
+    both_finite = torch.isfinite(got) & torch.isfinite(expected)
+    return both_finite | (got.isnan() & expected.isnan()) | (torch.isinf(got) & (got == expected))
+
+
+def as_message(comparison: Comparison) -> Mapping[str, Any]:
+    """Return a comparison as JSON-ready data; numbers that are not finite become None."""
+    values = dict(vars(comparison))
+    values["index"] = list(comparison.index)
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

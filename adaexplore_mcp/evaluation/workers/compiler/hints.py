@@ -1,0 +1,143 @@
+"""Remedies for compiler messages that say too little or lead astray.
+
+The key is the construct at which compilation stopped: the class of its syntax-tree node, or that and the name of the
+triton function called there. Never the text of a message, parts of which its author controls.
+"""
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Hint", "hint_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where compilation stopped."""
+
+    node: ast.AST
+    in_loop: bool
+    """Whether a `for` or `while` of the same function is around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One remedy."""
+
+    applies: Callable[[Site], bool]
+    text: str
+    leads: bool = False
+    """Show it before the compiler's words, since these send their reader the wrong way."""
+
+
+def _calls(*names: str) -> Callable[[Site], bool]:
+    return lambda site: isinstance(site.node, ast.Call) and called_name(site.node) in names
+
+
+def _is(*kinds: type[ast.AST]) -> Callable[[Site], bool]:
+    return lambda site: isinstance(site.node, kinds)
+
+
+def _subscript(context: type[ast.expr_context]) -> Callable[[Site], bool]:
+    return lambda site: isinstance(site.node, ast.Subscript) and isinstance(site.node.ctx, context)
+
+
+def _assigns_item(site: Site) -> bool:
+    node = site.node
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Subscript) for target in node.targets)
+    return isinstance(node, (ast.AugAssign, ast.AnnAssign)) and isinstance(node.target, ast.Subscript)
+
+
+def _returns_inside_loop(site: Site) -> bool:
+    return site.in_loop and any(isinstance(inner, ast.Return) for inner in ast.walk(site.node))
+
+
+ASSIGN_ITEM = "assigning to an index has no meaning in a kernel: store with tl.store(pointer + offsets, value, mask=...)"
+
+HINTS: tuple[Hint, ...] = (
+    Hint(
+        _subscript(ast.Load),
+        "a block cannot be indexed or sliced: only None and : are allowed as an index. Load the part you need "
+        "from memory, select it with tl.where and a reduction, or use tl.gather",
+        leads=True,
+    ),
+    Hint(_subscript(ast.Store), ASSIGN_ITEM, leads=True),
+    Hint(_assigns_item, ASSIGN_ITEM, leads=True),
+    Hint(
+        _is(ast.Slice),
+        "a block cannot be indexed with a slice of bounds: only None and : are allowed as an index. Load the part "
+        "you need from memory instead",
+        leads=True,
+    ),
+    Hint(
+        _calls("arange"),
+        "both bounds of tl.arange must be integers known at compile time (annotate the parameter, BLOCK: tl.constexpr, "
+        "and divide with //), a power of two apart, and at most 1048576",
+    ),
+    Hint(
+        _calls("zeros", "full", "zeros_like", "reshape", "view", "broadcast_to", "make_block_ptr"),
+        "a shape must be made of integers known at compile time: parameters annotated as tl.constexpr",
+    ),
+    Hint(
+        _calls("static_range"),
+        "the bounds of tl.static_range must be tl.constexpr; use range for bounds known at run time only",
+    ),
+    Hint(
+        _calls("dot"),
+        "tl.dot multiplies an (M, K) by a (K, N) block of one dtype, with K of at least 16 (32 for 8-bit types); for "
+        "some targets and versions of Triton M and N must be at least 16 too",
+    ),
+    Hint(
+        _calls("load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_cas", "atomic_xchg"),
+        "pointer, mask and value must have one shape, or shapes that broadcast",
+    ),
+    Hint(
+        _returns_inside_loop,
+        "a kernel cannot return from inside a loop: put the condition in the loop's bounds or in a mask",
+    ),
+    Hint(
+        _is(ast.If, ast.IfExp, ast.While),
+        "a condition must be a scalar, not a block: choose per element with tl.where(condition, a, b)",
+    ),
+    Hint(
+        _is(ast.Break, ast.Continue),
+        "loops in a kernel cannot be left or skipped early: put the condition in the loop's bounds or in a mask",
+    ),
+    Hint(
+        _is(ast.Lambda),
+        "write the function as a helper decorated with @triton.jit",
+    ),
+    Hint(
+        _is(ast.For),
+        "a value carried around a loop keeps its type: give it its final shape and dtype before the loop, "
+        "for example tl.zeros((BLOCK,), tl.float32)",
+    ),
+)
+
+
+def called_name(call: ast.Call) -> str:
+    """Return the last part of the name that is called: `dot` for `tl.dot(...)`, or the empty string."""
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def hint_for(node: ast.AST, source: str) -> Hint | None:
+    """Return the remedy for a construct in the source of its function, or None."""
+    site = Site(node, _in_loop(node, source))
+    return next((hint for hint in HINTS if hint.applies(site)), None)
+
+
+def _in_loop(node: ast.AST, source: str) -> bool:
+    if not isinstance(node, (ast.stmt, ast.expr)):
+        return False
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return False
+    return any(
+        isinstance(loop, (ast.For, ast.While)) and loop.lineno < node.lineno <= (loop.end_lineno or 0)
+        for loop in ast.walk(tree)
+    )

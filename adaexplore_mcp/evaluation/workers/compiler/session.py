@@ -1,0 +1,126 @@
+"""What happens to the kernels of one candidate: every build and launch, within limits of time."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .resources import CompileTimeout
+
+if TYPE_CHECKING:
+    from .records import Build, Launch
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Builds and launches of one candidate, in order.
+
+    Args:
+        time_limit_s: Seconds of compilation for all kernels together. Beyond them an autotuner's remaining
+            configurations are skipped, and any other kernel fails with `failure="time"`.
+        per_kernel_limit_s: Seconds that one compilation may take before its next stage is refused, or ptxas is ended.
+            The stages inside this process cannot be interrupted: whoever runs it needs a deadline of its own.
+        all_configurations: Compile every configuration of an autotuner; otherwise only the first that builds.
+        files: The author's files, for errors in helper functions that live in another file than their kernel.
+        on_leave: Is called when the context is left.
+    """
+
+    def __init__(
+        self,
+        *,
+        time_limit_s: float = 60.0,
+        per_kernel_limit_s: float = 20.0,
+        all_configurations: bool = True,
+        files: Iterable[str | Path] = (),
+        on_leave: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.time_limit_s = time_limit_s
+        self.per_kernel_limit_s = per_kernel_limit_s
+        self.all_configurations = all_configurations
+        self.files = tuple(str(file) for file in files)
+        self.builds: list[Build] = []
+        self.launches: list[Launch] = []
+        self.seconds = 0.0
+        """Spent in compilation so far."""
+        self.skipped_configurations = 0
+        """Of autotuners: not compiled, because time ran out or one was enough."""
+        self._tuned: object = None
+        self._built_one = False
+        self._rank = 0
+        self._on_leave = on_leave
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences that a report of the run must show."""
+        notes = []
+        if self.skipped_configurations and self.all_configurations:
+            notes.append(
+                f"{self.skipped_configurations} autotuner configurations were not compiled: "
+                f"the limit of {self.time_limit_s:g} s for compilation was reached"
+            )
+        elif self.skipped_configurations:
+            notes.append(
+                f"{self.skipped_configurations} autotuner configurations were not compiled: one is enough"
+            )
+        return notes
+
+    @property
+    def out_of_time(self) -> bool:
+        """Say whether the time for compilation is used up."""
+        return self.seconds >= self.time_limit_s
+
+    def remaining_s(self, kernel_started: float) -> float:
+        """Return the seconds that the kernel whose compilation began at `kernel_started` may still take.
+
+        Raises:
+            CompileTimeout: None.
+        """
+        spent = time.monotonic() - kernel_started
+        remaining = min(self.per_kernel_limit_s, self.time_limit_s - self.seconds) - spent
+        if remaining <= 0:
+            kernels = self.time_limit_s - self.seconds < self.per_kernel_limit_s
+            limit = (
+                f"{self.time_limit_s:g} s for all" if kernels else f"{self.per_kernel_limit_s:g} s for one"
+            )
+            msg = f"compilation was given up: the limit of {limit} kernel{'s' if kernels else ''} was reached"
+            raise CompileTimeout(msg)
+        return remaining
+
+    def benchmark(
+        self,
+        tuner: Any,  # noqa: ANN401 - an Autotuner
+        kernel_call: Callable[[], None],
+        *,
+        quantiles: Iterable[float] | None = None,
+        **options: Any,  # noqa: ANN401, ARG002 - of any benchmarker
+    ) -> list[float] | float:
+        """Compile a configuration by launching it; the result ranks it by position and is not a time.
+
+        What the launch raises is left to the autotuner, which skips a configuration that exceeds resources.
+        """
+        if tuner.nargs is not self._tuned:  # a new dict for each call of the tuned kernel
+            self._tuned, self._built_one = tuner.nargs, False
+        enough = self._built_one and (self.out_of_time or not self.all_configurations)
+        if enough:
+            self.skipped_configurations += 1
+            rank = float("inf")
+        else:
+            kernel_call()
+            self._built_one = True
+            self._rank += 1
+            rank = float(self._rank)
+        return [rank for _ in quantiles] if quantiles is not None else rank
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._tuned = None
+        self._on_leave()

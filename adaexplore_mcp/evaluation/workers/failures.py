@@ -1,0 +1,119 @@
+"""Turn what a stranger's code raised into data: what kind of failure, and the line of its own source.
+
+Classified by the class of the exception and by where it came from, never by words in its text: the text is the
+stranger's too.
+"""
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+__all__ = ["FailureKind", "describe", "shorten"]
+
+FailureKind = Literal["syntax", "import", "exception", "memory", "exit", "not_here"]
+
+MESSAGE_CHARACTERS = 1200
+TRACEBACK_CHARACTERS = 16_000
+LOADING = (ImportError, NameError, AttributeError)
+"""While a module loads, these say that it refers to what does not exist: it cannot be compiled into anything."""
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return head and tail of a long text, and how much was cut."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters cut … {text[-half:]}"
+
+
+def describe(
+    error: BaseException, file: str, *, phase: str, not_here: tuple[type[BaseException], ...] = ()
+) -> dict[str, Any]:
+    """Describe an exception that a candidate's or task's code raised.
+
+    Args:
+        error: As caught.
+        file: Path of that code's own file; the innermost frame in it is the line that is reported.
+        phase: load, construct or run.
+        not_here: Exceptions that say the machine, not the code, is at fault.
+
+    Returns:
+        kind, phase, type, message, line (from 1, 0 if unknown), source, traceback.
+    """
+    line, source = _location(error, file)
+    return {
+        "kind": _kind(error, phase, not_here),
+        "phase": phase,
+        "type": type(error).__name__,
+        "message": shorten(_message(error), MESSAGE_CHARACTERS),
+        "line": line,
+        "source": shorten(source.strip(), 200),
+        "traceback": shorten(_traceback(error), TRACEBACK_CHARACTERS),
+    }
+
+
+def _kind(error: BaseException, phase: str, not_here: tuple[type[BaseException], ...]) -> FailureKind:
+    if any(isinstance(each, not_here) for each in _chain(error)):
+        return "not_here"
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or _allocator_refused(error):
+        return "memory"
+    if isinstance(error, SystemExit):
+        return "exit"
+    if isinstance(error, SyntaxError):
+        return "syntax"
+    if phase == "load" and isinstance(error, LOADING):
+        return "import"
+    return "exception"
+
+
+def _allocator_refused(error: BaseException) -> bool:
+    """Tell whether torch's CPU allocator raised this: a RuntimeError from C++, so the last frame is a call into torch."""
+    return type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)[:400]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001 - a stranger's __str__ may raise anything
+        text = f"<its __str__ raised {type(broken).__name__}>"
+    if isinstance(error, SystemExit):
+        return f"the code called exit({text})"
+    if isinstance(error, SyntaxError) and error.text and error.offset:
+        return f"{error.msg}: {error.text.rstrip()[:200]}"
+    return text
+
+
+def _location(error: BaseException, file: str) -> tuple[int, str]:
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return error.lineno or 0, error.text or ""
+    for each in _chain(error):
+        frames = [frame for frame in traceback.extract_tb(each.__traceback__) if frame.filename == file]
+        if frames:
+            line = frames[-1].lineno or 0
+            return line, frames[-1].line or _line_of(file, line)
+    return 0, ""
+
+
+def _line_of(file: str, line: int) -> str:
+    with contextlib.suppress(OSError, IndexError):
+        return Path(file).read_text(encoding="utf-8", errors="replace").splitlines()[line - 1]
+    return ""
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error, limit=-30))
+    except Exception as broken:  # noqa: BLE001 - formatting calls a stranger's methods
+        return f"{type(error).__name__} (its traceback cannot be formatted: {type(broken).__name__})"

@@ -1,0 +1,155 @@
+"""Notice what a candidate did to the process it runs in; facts for the verdict, never the verdict itself.
+
+A candidate may replace functions that a harness would compare or time with, register hooks on every module, start
+processes, signal others, leave threads behind. None of this reaches the judge, which is another process; but a kernel
+that does it is not measured honestly, and a search must not reward it.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import triton.testing
+
+__all__ = ["Watch"]
+
+# What harnesses compare, draw, time and count with. A change in any of these is never part of a kernel.
+WATCHED: Mapping[str, Any] = {
+    "torch": torch,
+    "torch.Tensor": torch.Tensor,
+    "torch.cuda": torch.cuda,
+    "torch.testing": torch.testing,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.nn.Module": torch.nn.Module,
+    "torch.autograd": torch.autograd,
+    "torch.random": torch.random,
+    "triton.testing": triton.testing,
+    "time": time,
+    "numpy": np,
+    "numpy.testing": np.testing,
+    "os": os,
+}
+HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_module_registration_hooks",
+    "_global_parameter_registration_hooks",
+    "_global_buffer_registration_hooks",
+)
+TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
+STARTS_A_PROCESS = {
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.fork",
+    "os.forkpty",
+    "pty.spawn",
+}
+SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
+MAX_EVENTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """What a name meant.
+
+    Args:
+        name: In full.
+        names: The namespace that holds it.
+        key: Its key there.
+        value: What it was bound to.
+        code: The code of that, for a Python function.
+    """
+
+    name: str
+    names: Mapping[str, Any]
+    key: str
+    value: object
+    code: object
+
+    def changed(self) -> bool:
+        """Tell whether it means something else now."""
+        now = self.names.get(self.key)
+        if now is self.value:
+            return self.code is not None and getattr(now, "__code__", None) is not self.code
+        # Importing parts of torch lazily rebinds names to torch's own functions: torch._dynamo does so to manual_seed.
+        code = getattr(now, "__code__", None)
+        return not (isinstance(code, types.CodeType) and code.co_filename.startswith(TORCH_FOLDER))
+
+
+class Watch:
+    """Sees what changes from its creation on; make it before the candidate is imported.
+
+    Its audit hook cannot be removed, so a process has at most one.
+    """
+
+    def __init__(self) -> None:
+        self._bindings = list(_bindings())
+        self._hooks = dict(_hooks())
+        self._threads = {thread.ident for thread in threading.enumerate()}
+        self.events: list[dict[str, str]] = []
+        self.phase = "load"
+        self._own = os.getpid()
+        sys.addaudithook(self._on_event)
+
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in STARTS_A_PROCESS and event not in SIGNALS and event != "socket.connect":
+            return
+        if len(self.events) >= MAX_EVENTS:
+            return
+        if event in STARTS_A_PROCESS:
+            self.events.append({"kind": "process", "phase": self.phase, "what": _short(arguments)})
+        elif event == "socket.connect":
+            self.events.append({"kind": "socket", "phase": self.phase, "what": _short(arguments[1:])})
+        elif event == "os.killpg" or (arguments and arguments[0] != self._own):
+            number = arguments[1] if len(arguments) > 1 else 0
+            if number == 0:  # only asks whether the process exists
+                return
+            name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+            self.events.append(
+                {"kind": "signal", "phase": self.phase, "what": f"{name} to process {arguments[0]}"}
+            )
+
+    def patched(self) -> list[str]:
+        """Return the names that no longer mean what they meant, such as torch.allclose; takes about 0.5 ms."""
+        changed = [binding.name for binding in self._bindings if binding.changed()]
+        changed += [name for name, (hooks, count) in self._hooks.items() if len(hooks) != count]
+        return sorted(changed)[:MAX_EVENTS]
+
+    def new_threads(self) -> list[str]:
+        """Return the names of threads that were not there before the candidate and are alive."""
+        return [thread.name for thread in threading.enumerate() if thread.ident not in self._threads]
+
+
+def _bindings() -> Iterator[_Binding]:
+    """Yield every watched name with what it means now."""
+    for prefix, holder in WATCHED.items():
+        names = vars(holder)
+        for name, value in names.items():
+            if callable(value) or isinstance(value, (property, staticmethod, classmethod)):
+                yield _Binding(f"{prefix}.{name}", names, name, value, getattr(value, "__code__", None))
+
+
+def _hooks() -> Iterator[tuple[str, tuple[Mapping[Any, Any], int]]]:
+    """Yield the registries of hooks on every module, and how many each holds."""
+    for name in HOOKS:
+        hooks = getattr(torch.nn.modules.module, name, None)
+        if hooks is not None:
+            yield f"torch.nn.modules.module.{name} (a hook on every module)", (hooks, len(hooks))
+
+
+def _short(arguments: tuple[Any, ...]) -> str:
+    return " ".join(str(argument) for argument in arguments[:2])[:200]

@@ -1,0 +1,366 @@
+"""The confined process of one task: makes inputs and weights, runs the reference, hands expected outputs to the server.
+
+The server passes them on to the judge alone. A task's source is a stranger's code like a candidate's; it costs its own
+task when it breaks.
+
+Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `content.TaskFault`):
+
+* `collect`: `path`, `import_root` (or null): the files that a task in a user's package consists of.
+* `load`: `task` (see `content.TaskContent`), `domains`, `target`.
+* `examine`: what a call costs, its inputs and outputs, at the sizes of `load`, without computing.
+* `lower`: `budget` (small or aligned), `seconds`: lowered size constants.
+* `changes`: the changes of size constants that a candidate's source gets.
+* `init`: `construct_seed`: the constructor's arguments, with their file.
+* `trial`: `construct_seed`, `state_seed` (or null), `input_seed`, `transform`, `repeat`: one call. Files: inputs, expected
+  outputs, and the state where `state_seed` is given.
+"""
+
+import copy
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adaexplore_mcp.evaluation.wire import Connection
+from adaexplore_mcp.evaluation.workers.arguments import Arguments
+from adaexplore_mcp.evaluation.workers.collect import collect
+from adaexplore_mcp.evaluation.workers.content import TaskContent, TaskFault
+from adaexplore_mcp.evaluation.workers.domains import apply_domain, looks_symmetric, randomise_state
+from adaexplore_mcp.evaluation.workers.lowering import ALIGNED, SMALL
+from adaexplore_mcp.evaluation.workers.standin import StandIn
+from adaexplore_mcp.evaluation.workers.targets import target
+from adaexplore_mcp.evaluation.workers.task import LoadedTask, Trial, load, lower_task, trial
+from adaexplore_mcp.evaluation.workers.tensors import contiguous_file, decode, dtype_name, encode
+from adaexplore_mcp.evaluation.workers.trees import leaves, plain
+from adaexplore_mcp.evaluation.workers.widening import widened_call
+
+__all__ = ["run"]
+
+Reply = tuple[dict[str, Any], list[int]]
+FACTORS = {"negated": -1.0, "times 0.01": 0.01, "times 3": 3.0}
+NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
+"""Faults that no other run would mend."""
+BUDGETS = {"small": SMALL, "aligned": ALIGNED}
+
+
+def run(connection: Connection, folder: Path) -> None:
+    """Answer requests until the server closes the connection."""
+    reference = _Reference(folder)
+    operations: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
+        "collect": reference.collect,
+        "load": reference.load,
+        "examine": reference.examine,
+        "lower": reference.lower,
+        "changes": reference.changes,
+        "init": reference.init,
+        "trial": reference.trial,
+    }
+    while (received := connection.receive()) is not None:
+        request, _ = received
+        files: list[int] = []
+        try:
+            reply, files = operations[request["op"]](request)
+            message = {"ok": reply}
+        except TaskFault as fault:
+            message = {"fault": fault.to_wire()}
+        connection.send(message, files)
+        for descriptor in files:
+            os.close(descriptor)
+
+
+class _Reference:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "task"
+        self.folder.mkdir()
+        self.models: dict[tuple[int, int | None], tuple[Callable[..., Any], dict[str, Tensor]]] = {}
+
+    def collect(self, request: Mapping[str, Any]) -> Reply:
+        """Read a task's files; nothing is executed."""
+        root = request["import_root"]
+        collected = collect(Path(request["path"]), Path(root) if root else None)
+        return {"files": collected.files, "module": collected.module}, []
+
+    def load(self, request: Mapping[str, Any]) -> Reply:
+        """Import the task."""
+        self.content = TaskContent.from_wire(request["task"])
+        self.domains: dict[str, str] = request["domains"]
+        self.standin = StandIn(target(request["target"]), [self.folder])
+        with self.standin:
+            self.task: LoadedTask = load(
+                self.content, self.folder / "own", device="cuda", place=self.standin.place
+            )
+        return {}, []
+
+    # --- what it costs
+
+    def examine(self, _: Mapping[str, Any]) -> Reply:
+        """Run once on fake tensors, or on real ones where the reference looks at values."""
+        faked = True
+        with self.standin:
+            try:
+                seen = self._trial(fake=True)
+            except TaskFault as fault:
+                if fault.reason in NOT_OF_VALUES:
+                    raise
+                faked = False
+                seen = self._trial(fake=False)
+        self.own = seen
+        return {
+            "cost": dataclasses.asdict(seen.cost),
+            "bytes": seen.cost.bytes,
+            "inputs": [dataclasses.asdict(each) for each in seen.inputs],
+            "outputs": [dataclasses.asdict(each) for each in seen.outputs],
+            "state": seen.state,
+            "init_outline": seen.init_outline,
+            "inputs_outline": seen.inputs_outline,
+            "faked": faked,
+        }, []
+
+    def _trial(self, *, fake: bool) -> Trial:
+        return trial(self.content, self.folder / "trial", device="cuda", place=self.standin.place, fake=fake)
+
+    def lower(self, request: Mapping[str, Any]) -> Reply:
+        """Look for smaller sizes; after `examine`."""
+        with self.standin:
+            lowering = lower_task(
+                self.content,
+                self.folder / "trial",
+                budget=BUDGETS[request["budget"]],
+                seconds=request["seconds"],
+                device="cuda",
+                place=self.standin.place,
+                own=self.own,
+            )
+        return {
+            "edits": {key: list(change) for key, change in lowering.edits.items()},
+            "within": lowering.within,
+            "confirmed": lowering.confirmed,
+        }, []
+
+    def changes(self, _: Mapping[str, Any]) -> Reply:
+        """Return what has to change in a candidate's source; names and numbers, nothing of the reference's text."""
+        return {"changes": [dict(changes) for changes in self.content.candidate_changes()]}, []
+
+    # --- what it computes
+
+    def init(self, request: Mapping[str, Any]) -> Reply:
+        """Return the constructor's arguments."""
+        with self.standin:
+            _, init = self.task.construct(request["construct_seed"])
+        return _encoded({"args": init.args, "kwargs": init.kwargs})
+
+    def trial(self, request: Mapping[str, Any]) -> Reply:
+        """Run one trial: inputs as drawn or transformed, the reference in its own dtype and in float64."""
+        model, state = self._model(request["construct_seed"], request["state_seed"])
+        with self.standin:
+            arguments = self.task.inputs(request["input_seed"])
+        arguments, transformed = self._transform(arguments, request["transform"], request["input_seed"])
+        given = encode({"args": arguments.args, "kwargs": arguments.kwargs})
+        _rename(given.table, arguments)
+        own = _copied(arguments)
+        fresh = copy.deepcopy(model) if request["repeat"] else None
+        outputs = self._call(model, own)
+        problem = self._disagreement(fresh, model, arguments, outputs) if request["repeat"] else ""
+        mutated = _changed(arguments, own)
+        wide, wide_arguments, not_wide = self._wide(model, arguments)
+        entries, tensors = _expected(outputs, own, mutated, wide, wide_arguments)
+        file, starts = contiguous_file(tensors)
+        for entry in entries:
+            for part in (entry, entry.get("wide") or {}):
+                if "start" in part:
+                    part["start"] = starts[part["start"]]
+        files = [given.file, file]
+        reply = {
+            "inputs": given.message(),
+            "expected": entries,
+            "mutated": mutated,
+            "aliases": _aliases(outputs, own),
+            "transformed": transformed,
+            "problem": problem,
+            "not_wide": not_wide,
+        }
+        if request["state_seed"] is not None:
+            encoded = encode(state)
+            reply["state"] = encoded.message()
+            files.append(encoded.file)
+        return reply, [descriptor for descriptor in files if descriptor >= 0]
+
+    def _call(self, model: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401 - a task's outputs
+        """Call the reference as on a GPU machine; our own arithmetic stays outside of the stand-in."""
+        with self.standin:
+            return self.task.call(
+                self.standin.place(model), arguments.map(lambda _, leaf: self.standin.place(leaf))
+            )
+
+    def _model(
+        self, construct_seed: int, state_seed: int | None
+    ) -> tuple[Callable[..., Any], dict[str, Tensor]]:
+        key = construct_seed, state_seed
+        if key not in self.models:
+            with self.standin:
+                model, _ = self.task.construct(construct_seed)
+            state: dict[str, Tensor] = {}
+            if state_seed is not None and isinstance(model, nn.Module):
+                state = randomise_state(model, state_seed, self.domains)
+            self.models[key] = model, state
+        return self.models[key]
+
+    def _transform(self, arguments: Arguments, transform: str, seed: int) -> tuple[Arguments, list[str]]:
+        """Give inputs other values where the task allows it; return the names of those changed."""
+        transformed: list[str] = []
+        generator = torch.Generator().manual_seed(seed)
+        factor = FACTORS.get(transform)
+
+        def change(path: str, leaf: Any) -> Any:  # noqa: ANN401 - any leaf
+            if not isinstance(leaf, Tensor):
+                return leaf
+            domain = self.domains.get(path)
+            if transform == "redrawn" and domain not in {None, "keep"}:
+                transformed.append(path)
+                return apply_domain(path, leaf, str(domain), generator)
+            scalable = domain == "normal" or (domain is None and looks_symmetric(leaf))
+            positive_only = domain == "nonnegative" and factor is not None and factor > 0
+            if factor is not None and (scalable or positive_only):
+                transformed.append(path)
+                with torch.no_grad():
+                    leaf.mul_(factor)
+            return leaf
+
+        return arguments.map(change), transformed
+
+    def _disagreement(
+        self,
+        fresh: Callable[..., Any] | None,
+        model: Callable[..., Any],
+        arguments: Arguments,
+        outputs: Any,  # noqa: ANN401 - a task's outputs
+    ) -> str:
+        """Run again on equal inputs; say why the reference is no function of them, or nothing."""
+        if _equal(outputs, self._call(model, _copied(arguments))):
+            return ""
+        assert fresh is not None
+        again = self._call(copy.deepcopy(fresh), _copied(arguments))
+        torch.manual_seed(0)
+        seeded = self._call(copy.deepcopy(fresh), _copied(arguments))
+        torch.manual_seed(0)
+        seeded_again = self._call(copy.deepcopy(fresh), _copied(arguments))
+        if _equal(outputs, again):
+            return "it keeps state between calls: a second call on equal inputs gives another result"
+        if _equal(seeded, seeded_again):
+            return "it draws random numbers: two calls on equal inputs differ (dropout in training mode?)"
+        return "two calls on equal inputs differ"
+
+    def _wide(self, model: Callable[..., Any], arguments: Arguments) -> tuple[Any, Arguments | None, str]:
+        try:
+            outputs, after = widened_call(self._call, model, arguments)
+        except Exception as error:  # noqa: BLE001 - a stranger's code in a dtype it was not written for
+            return None, None, f"{type(error).__name__}: {error}"[:300]
+        return outputs, after, ""
+
+
+def _encoded(value: Any) -> Reply:  # noqa: ANN401 - any value of a task
+    encoded = encode(value)
+    return encoded.message(), [encoded.file] if encoded.file >= 0 else []
+
+
+def _rename(table: list[dict[str, Any]], arguments: Arguments) -> None:
+    """Name encoded tensors as the signature does."""
+    names = [path for path, leaf in arguments.leaves() if isinstance(leaf, Tensor)]
+    for entry, name in zip(table, names, strict=True):
+        entry["path"] = name
+
+
+def _copied(arguments: Arguments) -> Arguments:
+    """Return copies of the inputs: strides and shared storages stay as they are, each storage is copied once."""
+    encoded = encode({"args": arguments.args, "kwargs": arguments.kwargs})
+    try:
+        # Shared, though nobody shares it: a private map of a large sparse file would count as private memory.
+        value = decode(encoded.message(), encoded.file if encoded.file >= 0 else None, shared=True)
+    finally:
+        if encoded.file >= 0:
+            os.close(encoded.file)
+    return Arguments(value["args"], value["kwargs"], arguments.names)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _changed(before: Arguments, after: Arguments) -> list[str]:
+    """Return the names of inputs that a call has changed."""
+    return [
+        path
+        for (path, old), (_, new) in zip(before.leaves(), after.leaves(), strict=True)
+        if isinstance(old, Tensor) and old.numel() and not torch.equal(_bits(old), _bits(new))
+    ]
+
+
+def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - outputs of a task
+    """Tell whether outputs are equal bit by bit."""
+    pairs = list(zip(leaves(one), leaves(other), strict=True))
+    return all(
+        a.shape == b.shape and torch.equal(_bits(a), _bits(b))
+        if isinstance(a, Tensor)
+        else repr(a) == repr(b)
+        for (_, a), (_, b) in pairs
+    )
+
+
+def _aliases(outputs: Any, arguments: Arguments) -> dict[str, str]:  # noqa: ANN401
+    """Return, by output, the input whose storage it shares."""
+    storages = {
+        leaf.untyped_storage().data_ptr(): path
+        for path, leaf in arguments.leaves()
+        if isinstance(leaf, Tensor) and leaf.numel()
+    }
+    return {
+        path: storages[leaf.untyped_storage().data_ptr()]
+        for path, leaf in leaves(outputs, "out")
+        if isinstance(leaf, Tensor) and leaf.numel() and leaf.untyped_storage().data_ptr() in storages
+    }
+
+
+def _expected(
+    outputs: Any,  # noqa: ANN401
+    own: Arguments,
+    mutated: list[str],
+    wide: Any,  # noqa: ANN401
+    wide_arguments: Arguments | None,
+) -> tuple[list[dict[str, Any]], list[Tensor]]:
+    """Describe the expected outputs, inputs changed by contract last; `start` is a position among the tensors."""
+    pairs = list(leaves(outputs, "out"))
+    changed = dict(own.leaves())
+    pairs += [(name, changed[name]) for name in mutated]
+    wide_leaves: dict[str, Any] = {}
+    if wide_arguments is not None:
+        wide_changed = dict(wide_arguments.leaves())
+        wide_leaves = dict(leaves(wide, "out")) | {name: wide_changed[name] for name in mutated}
+    entries: list[dict[str, Any]] = []
+    tensors: list[Tensor] = []
+    for path, leaf in pairs:
+        if not isinstance(leaf, Tensor):
+            entries.append({"path": path, "plain": plain(leaf)})
+            continue
+        entry = {
+            "path": path,
+            "dtype": dtype_name(leaf.dtype),
+            "shape": list(leaf.shape),
+            "start": len(tensors),
+        }
+        tensors.append(leaf)
+        exact = wide_leaves.get(path)
+        if isinstance(exact, Tensor) and exact.shape == leaf.shape:
+            entry["wide"] = {
+                "dtype": dtype_name(exact.dtype),
+                "shape": list(exact.shape),
+                "start": len(tensors),
+            }
+            tensors.append(exact)
+        else:
+            entry["wide"] = None
+        entries.append(entry)
+    return entries, tensors

@@ -1,0 +1,371 @@
+"""Move values between processes: plain data as JSON, tensors as bytes in a sealed-size memory file.
+
+`encode` turns a task's value (containers, plain values, tensors) into JSON in which a tensor is a number; the tensors go
+into one memory file, described by a table. Strides, offsets and shared storages survive, since a kernel's verdict may
+depend on them: a window of a wider buffer stays a window, two views of one storage stay views. The file can be mapped
+shared, so that the receiver computes on the very bytes the sender can inspect later.
+
+Nothing is pickled: a receiver never runs a sender's code.
+"""
+
+import base64
+import math
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = [
+    "Encoded",
+    "NotTransportableError",
+    "contiguous_file",
+    "decode",
+    "decode_outline",
+    "dtype_name",
+    "encode",
+    "file_bytes",
+    "map_file",
+    "outline",
+    "read_contiguous",
+]
+
+PAGE = mmap.PAGESIZE
+SPARSE_BYTES = 64 << 20  # above this, a storage of which a tensor shows only a small part is not copied whole
+SPARSE_FACTOR = 4
+MAX_TENSORS = 4096
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype) and not str(dtype).startswith(("torch.q", "torch.bits"))
+}
+
+
+class NotTransportableError(Exception):
+    """A value cannot be handed to another process.
+
+    Args:
+        path: Where it stands.
+        what: What it is.
+    """
+
+    def __init__(self, path: str, what: str) -> None:
+        self.path = path
+        self.what = what
+        super().__init__(f"{path or 'the value'} is {what}, which cannot be handed to another process")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A value ready to travel.
+
+    Args:
+        tree: JSON; a tensor is `{"$": "tensor", "v": position in the table}`.
+        table: One entry per tensor: path, dtype, shape, stride, offset (in elements) and storage, the position in
+            `storages`; `view` is the number of bytes the tensor's own elements take.
+        storages: One entry per distinct storage: start in the file and size, both in bytes.
+        file: Descriptor of the memory file, or -1 without tensors; the holder closes it.
+    """
+
+    tree: Any
+    table: list[dict[str, Any]]
+    storages: list[tuple[int, int]]
+    file: int
+
+    def message(self) -> dict[str, Any]:
+        """Return the part that travels as JSON."""
+        return {"tree": self.tree, "table": self.table, "storages": self.storages}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return torch's name of a dtype without the prefix."""
+    return str(dtype).removeprefix("torch.")
+
+
+def file_bytes(size: int) -> int:
+    """Create a memory file of a size in bytes and return its descriptor; sparse until written."""
+    descriptor = os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def map_file(descriptor: int, size: int, *, shared: bool) -> torch.Tensor:
+    """Map a memory file as a tensor of uint8, shape (size,).
+
+    Args:
+        descriptor: May be closed afterwards.
+        size: Bytes to map; at least 1.
+        shared: Write through to the file; otherwise writes stay private to this process.
+    """
+    flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+    return torch.frombuffer(mmap.mmap(descriptor, size, flags=flags), dtype=torch.uint8)
+
+
+# --- encoding --------------------------------------------------------------------------------------------
+
+
+def encode(value: Any, path: str = "") -> Encoded:  # noqa: ANN401 - any value a task holds
+    """Encode a value; its tensors are copied into a new memory file.
+
+    Raises:
+        NotTransportableError: A leaf is neither plain data nor a dense CPU tensor.
+    """
+    encoder = _Encoder()
+    tree = encoder.tree(value, path)
+    return Encoded(tree, encoder.table, encoder.storages, encoder.write())
+
+
+def outline(value: Any, path: str = "") -> dict[str, Any]:  # noqa: ANN401 - any value a task holds
+    """Describe a value without its tensors' contents, fake tensors included; `decode_outline` makes fake ones of it.
+
+    Raises:
+        NotTransportableError: A leaf is neither plain data nor a dense CPU tensor.
+    """
+    encoder = _Encoder()
+    tree = encoder.tree(value, path)
+    return Encoded(tree, encoder.table, encoder.storages, -1).message()
+
+
+class _Encoder:
+    def __init__(self) -> None:
+        self.table: list[dict[str, Any]] = []
+        self.storages: list[tuple[int, int]] = []
+        self._tensors: list[torch.Tensor] = []
+        self._positions: dict[int, int] = {}
+        self._end = 0
+
+    def tree(self, value: Any, path: str, depth: int = 0) -> Any:  # noqa: ANN401
+        """Return the JSON of a value, collecting its tensors."""
+        if depth > 32:
+            raise NotTransportableError(path, "nested deeper than 32 levels")
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, torch.Tensor):
+            return {"$": "tensor", "v": self._tensor(value, path)}
+        if type(value) is list:
+            return [self.tree(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+        if isinstance(value, torch.Size):
+            return {"$": "size", "v": list(value)}
+        if isinstance(value, (tuple, list)):
+            return {
+                "$": "tuple",
+                "v": [self.tree(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)],
+            }
+        if isinstance(value, dict):
+            pairs = [
+                [self.tree(key, f"{path} key", depth + 1), self.tree(item, f"{path}[{key!r}]", depth + 1)]
+                for key, item in value.items()
+            ]
+            return {"$": "dict", "v": pairs}
+        return _plain(value, path)
+
+    def _tensor(self, tensor: torch.Tensor, path: str) -> int:
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+            layout = "a quantized tensor" if tensor.is_quantized else f"a tensor of layout {tensor.layout}"
+            raise NotTransportableError(
+                path, layout if tensor.device.type == "cpu" else f"on {tensor.device}"
+            )
+        if len(self.table) >= MAX_TENSORS:
+            raise NotTransportableError(path, f"one of more than {MAX_TENSORS} tensors")
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        storage = tensor.untyped_storage()
+        identity = storage._cdata  # noqa: SLF001 - a fake tensor's storage has no address
+        known = self._positions.get(identity)
+        if known is None:
+            known = len(self.storages)
+            self.storages.append((self._end, storage.nbytes()))
+            self._end += -(-storage.nbytes() // PAGE) * PAGE
+            self._positions[identity] = known
+        self._tensors.append(tensor)
+        self.table.append(
+            {
+                "path": path,
+                "dtype": dtype_name(tensor.dtype),
+                "shape": list(tensor.shape),
+                "stride": list(tensor.stride()),
+                "offset": tensor.storage_offset(),
+                "storage": known,
+            }
+        )
+        return len(self.table) - 1
+
+    def write(self) -> int:
+        """Copy the collected tensors into a file; return its descriptor, or -1 without any."""
+        if not self._tensors:
+            return -1
+        descriptor = file_bytes(max(self._end, PAGE))
+        target = map_file(descriptor, max(self._end, PAGE), shared=True)
+        whole: set[int] = set()
+        for entry, tensor in zip(self.table, self._tensors, strict=True):
+            start, size = self.storages[entry["storage"]]
+            if size > SPARSE_BYTES and size > SPARSE_FACTOR * tensor.numel() * tensor.element_size():
+                # A lazily committed storage must not be filled by copying it.
+                _view(target[start : start + size], entry).copy_(tensor)
+            elif size and entry["storage"] not in whole:
+                whole.add(entry["storage"])
+                target[start : start + size].copy_(
+                    torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage())
+                )
+        return descriptor
+
+
+def _plain(value: Any, path: str) -> Any:  # noqa: ANN401 - one return per kind
+    """Encode a value that is no container and no tensor."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$": "float", "v": repr(float(value))}
+    if isinstance(value, complex):
+        return {"$": "complex", "v": [repr(value.real), repr(value.imag)]}
+    if isinstance(value, (bytes, bytearray)):
+        return {"$": "bytes", "v": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, torch.dtype):
+        return {"$": "dtype", "v": dtype_name(value)}
+    if isinstance(value, torch.device):
+        return {"$": "device", "v": str(value)}
+    if isinstance(value, slice):
+        return {"$": "slice", "v": [value.start, value.stop, value.step]}
+    if isinstance(value, range):
+        return {"$": "range", "v": [value.start, value.stop, value.step]}
+    raise NotTransportableError(path, f"a {type(value).__qualname__}")
+
+
+# --- decoding --------------------------------------------------------------------------------------------
+
+
+def decode(message: Mapping[str, Any], descriptor: int | None, *, shared: bool = False) -> Any:  # noqa: ANN401
+    """Rebuild a value from `Encoded.message()` and its file.
+
+    Args:
+        message: The JSON part; may come from an untrusted process, so every number in it is checked.
+        descriptor: The memory file, or None without tensors; may be closed afterwards.
+        shared: Map the file shared: writes of this process are seen by every holder.
+
+    Raises:
+        ValueError: The message does not describe the file.
+    """
+    tensors = list(_tensors(message, descriptor, shared=shared))
+    return _value(message["tree"], tensors)
+
+
+def decode_outline(message: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Rebuild a value from `outline` with uninitialised tensors; meant for use under FakeTensorMode."""
+    storages = [torch.empty(size, dtype=torch.uint8) for _, size in message["storages"]]
+    tensors = [_view(storages[entry["storage"]], entry) for entry in message["table"]]
+    return _value(message["tree"], tensors)
+
+
+def _tensors(message: Mapping[str, Any], descriptor: int | None, *, shared: bool) -> Iterator[torch.Tensor]:
+    table = message["table"]
+    if not table:
+        return
+    if descriptor is None or len(table) > MAX_TENSORS:
+        msg = "tensors without a file, or too many"
+        raise ValueError(msg)
+    size = os.fstat(descriptor).st_size
+    whole = map_file(descriptor, size, shared=shared)
+    for entry in table:
+        start, nbytes = message["storages"][entry["storage"]]
+        if not 0 <= start <= start + nbytes <= size:
+            msg = f"a storage of {nbytes} bytes at {start} lies outside a file of {size}"
+            raise ValueError(msg)
+        yield _view(whole[start : start + nbytes], entry)
+
+
+def _view(storage: torch.Tensor, entry: Mapping[str, Any]) -> torch.Tensor:
+    """Return the tensor that a table entry describes, inside the bytes of its storage."""
+    dtype = DTYPES[entry["dtype"]]
+    shape, stride, offset = entry["shape"], entry["stride"], entry["offset"]
+    item = dtype.itemsize
+    last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    if any(n < 0 for n in (*shape, *stride, offset)) or (
+        0 not in shape and (last + 1) * item > storage.numel()
+    ):
+        msg = (
+            f"a tensor of shape {shape}, stride {stride} does not fit its storage of {storage.numel()} bytes"
+        )
+        raise ValueError(msg)
+    typed = storage[: storage.numel() // item * item].view(dtype)
+    return torch.as_strided(typed, shape, stride, typed.storage_offset() + offset)
+
+
+def _value(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401, PLR0911
+    if isinstance(tree, list):
+        return [_value(item, tensors) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    value = tree["v"]
+    match tree["$"]:
+        case "tensor":
+            return tensors[value]
+        case "tuple":
+            return tuple(_value(item, tensors) for item in value)
+        case "dict":
+            return {_value(key, tensors): _value(item, tensors) for key, item in value}
+        case "float":
+            return float(value)
+        case "complex":
+            return complex(float(value[0]), float(value[1]))
+        case "bytes":
+            return base64.b64decode(value)
+        case "dtype":
+            return DTYPES[value]
+        case "device":
+            return torch.device(value)
+        case "size":
+            return torch.Size(value)
+        case "slice":
+            return slice(*value)
+        case "range":
+            return range(*value)
+        case kind:
+            msg = f"unknown kind of value {kind!r}"
+            raise ValueError(msg)
+
+
+def read_contiguous(descriptor: int, entries: Sequence[Mapping[str, Any]]) -> list[torch.Tensor]:
+    """Read tensors that `contiguous_file` wrote.
+
+    Args:
+        descriptor: The file.
+        entries: dtype, shape and start (bytes) of each; may come from an untrusted process.
+
+    Raises:
+        ValueError: An entry lies outside the file.
+    """
+    size = os.fstat(descriptor).st_size
+    whole = map_file(descriptor, size, shared=False) if size else torch.empty(0, dtype=torch.uint8)
+    tensors = []
+    for entry in entries:
+        dtype, shape, start = DTYPES[entry["dtype"]], entry["shape"], entry["start"]
+        nbytes = math.prod(shape) * dtype.itemsize
+        if start < 0 or any(n < 0 for n in shape) or start + nbytes > size:
+            msg = f"a tensor of shape {shape} at byte {start} lies outside a file of {size} bytes"
+            raise ValueError(msg)
+        tensors.append(whole[start : start + nbytes].view(dtype).reshape(shape))
+    return tensors
+
+
+def contiguous_file(tensors: Sequence[torch.Tensor]) -> tuple[int, list[int]]:
+    """Write tensors one after the other, each in row-major order, into a new memory file.
+
+    Written by `write`, not through a mapping, so that the receiver can seal the file at once.
+
+    Returns:
+        The descriptor, and the start of each tensor in bytes (multiples of 64).
+    """
+    descriptor = os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    starts, position = [], 0
+    for tensor in tensors:
+        starts.append(position)
+        data = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
+        view = data.data
+        while view:
+            written = os.pwrite(descriptor, view, position)
+            position += written
+            view = view[written:]
+        position = -(-position // 64) * 64
+    os.ftruncate(descriptor, max(position, 1))
+    return descriptor, starts

@@ -1,0 +1,45 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaexplore_mcp.evaluation.claims import CallFacts, Failure, Integrity, builds, findings
+
+NONSENSE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = (
+    "failure",
+    "integrity",
+    "findings",
+    "builds",
+    "launches",
+    "programs",
+    "operators",
+    "autotuned",
+    "notes",
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), NONSENSE))
+def test_nonsense_counts_as_said_nothing(reply):
+    Failure.of(reply)
+    Integrity.of(reply)
+    findings(reply)
+    builds(reply)
+    facts = CallFacts.of(reply)
+    assert all(type(count) is int for count in facts.launches.values())
+    assert all(type(note) is str for note in facts.notes)
+
+
+def test_what_is_said_is_bounded():
+    facts = CallFacts.of({"notes": ["x" * 10_000] * 10_000, "launches": {f"k{i}": 1 for i in range(10_000)}})
+    assert len(facts.notes) == len(facts.launches) == 200
+    assert len(facts.notes[0]) == 400
+    failure = Failure.of({"failure": {"kind": "exception", "message": "x" * 100_000, "line": 10**40}})
+    assert len(failure.message) == 3000
+    assert failure.line == 0
+
+
+def test_numbers_that_are_none_are_dropped():
+    assert CallFacts.of({"launches": {"a": 1, "b": -1, "c": True, "d": 1.5, "e": "2"}}).launches == {"a": 1}

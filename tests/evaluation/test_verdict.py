@@ -1,0 +1,237 @@
+"""Every rule of the verdict, from reports as processes give them."""
+
+from dataclasses import replace
+
+import pytest
+
+from adaexplore_mcp.evaluation.account import Environment, WorkloadResult
+from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Event, Failure, Finding, Integrity
+from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.definition import Definition, Plan
+from adaexplore_mcp.evaluation.judging import Mismatch
+from adaexplore_mcp.evaluation.numerics import NumericsReport
+from adaexplore_mcp.evaluation.session import EndReport
+from adaexplore_mcp.evaluation.verdict import decide
+from adaexplore_mcp.models import Policy, Workload
+
+ENVIRONMENT = Environment({"torch": "2.13.0", "triton": "3.9.0"}, "strong (pid, net)", "sm_90")
+PASSED = {
+    "output": "out",
+    "nrmse": 1e-7,
+    "precision_class": "fp32",
+    "trial": "first inputs",
+    "zeros_would_pass": False,
+    "index": [1, 2],
+    "got": 1.0,
+    "expected": 1.0,
+}
+BUILD = BuildClaim("add_kernel", 32, 0, 1024, 4, 3, "")
+
+
+def definition(**policy):
+    return Definition(format="kernelbench", files={"task.py": ""}, entry="Model", policy=Policy(**policy))
+
+
+def numerics(**fields):
+    facts = CallFacts(launches={"add_kernel": 1}, programs=4)
+    return NumericsReport(stage="done", passed=PASSED, calls=12, facts=facts, **fields)
+
+
+def compiled(**fields):
+    facts = CallFacts(launches={"add_kernel": 1}, programs=64)
+    return CompileReport(**{"builds": [BUILD], "facts": facts, **fields})
+
+
+def outcome(run=None, compilation=None, *, edits=None, flops=0, policy=None, **fields):
+    plan = Plan(workload=Workload(name="default"), edits=edits or {}, flops=flops)
+    result = WorkloadResult(plan, plan.lowered(), run or numerics(), compilation or compiled(), **fields)
+    return decide(definition(**(policy or {})), [result], ENVIRONMENT, task_id="task_x")
+
+
+REDUCED = {"N": [4096, 64]}
+
+
+def test_agreement_at_own_sizes_and_compilation_are_correct():
+    found = outcome()
+    assert (found.status, found.stage) == ("correct", "done")
+    assert found.evidence.precision_class == "fp32"
+    assert found.compiled[0].registers == 32
+    assert found.scope.workloads == {"default": "own sizes"}
+    assert "races" in " ".join(found.scope.not_covered)
+
+
+def test_agreement_at_reduced_sizes_is_plausible_and_says_at_which():
+    found = outcome(edits=REDUCED)
+    assert found.status == "plausible"
+    assert "N=64" in found.summary
+    assert found.scope.workloads == {"default": "reduced: N=64"}
+
+
+@pytest.mark.parametrize("kind", ["language", "resources", "assembler"])
+def test_the_compiler_decides_about_the_language_whatever_the_numbers_say(kind):
+    failure = Failure(kind, "run", "CompilationError", "break is not supported", 12, "break", "add_kernel")
+    for run in (numerics(), numerics(mismatch=Mismatch("values", "first inputs", {"detail": "wrong"}))):
+        found = outcome(run, compiled(failure=failure))
+        assert (found.status, found.check) == ("compile_error", kind)
+        assert found.error.line == 12
+        assert "add_kernel" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (Failure("syntax", "load", "SyntaxError", "'(' was never closed", 3), "compile_error"),
+        (Failure("import", "load", "ModuleNotFoundError", "No module named 'x'", 1), "compile_error"),
+        (Failure("exception", "load", "EOFError", "EOF when reading a line", 1), "runtime_error"),
+        (Failure("exit", "load", "SystemExit", "the code called exit(0)", 1), "crashed"),
+        (Failure("exception", "construct", "TypeError", "__init__() takes 1 argument", 5), "runtime_error"),
+        (Failure("exception", "run", "KeyboardInterrupt", "", 5), "runtime_error"),
+        (Failure("memory", "run", "MemoryError", "", 5), "out_of_memory"),
+        (Failure("not_here", "run", "NotHere", "CUDA graphs need a GPU", 5), "unsupported"),
+    ],
+)
+def test_what_its_code_raised_gives_the_status(failure, status):
+    found = outcome(replace(numerics(), failure=failure), compiled(failure=failure))
+    assert found.status == status
+    assert found.error.type == failure.type
+
+
+def test_an_exception_only_at_reduced_sizes_is_not_held_against_it():
+    failure = Failure("exception", "run", "AssertionError", "expects 4096 columns", 20)
+    found = outcome(replace(numerics(), failure=failure), edits=REDUCED)
+    assert (found.status, found.reason) == ("unsupported", "fails_at_reduced_sizes")
+    full = outcome(replace(numerics(), failure=failure), compiled(failure=failure), edits=REDUCED)
+    assert full.status == "runtime_error", "it comes up at full size too"
+    assert outcome(replace(numerics(), failure=failure)).status == "runtime_error"
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "says"),
+    [
+        (EndReport("ended", -1, "SIGSEGV"), "crashed", "SIGSEGV"),
+        (EndReport("ended", 3), "crashed", "exit code 3"),
+        (EndReport("memory", -1, "SIGKILL", peak_bytes=7 << 30), "out_of_memory", "7168 MiB"),
+    ],
+)
+def test_an_ended_process_gives_the_status(report, status, says):
+    found = outcome(replace(numerics(), ended=report, stage="run"))
+    assert found.status == status
+    assert says in found.summary
+
+
+def test_an_overrun_limit_is_a_timeout():
+    found = outcome(replace(numerics(), timed_out_s=12.0, stage="run"))
+    assert found.status == "timeout"
+    assert "12 s" in found.summary
+    assert outcome(None, compiled(timed_out_s=60.0)).status == "timeout"
+
+
+def test_wrong_numbers_at_own_sizes_are_incorrect_with_their_evidence():
+    evidence = {
+        **PASSED,
+        "got": 2.0,
+        "detail": "3 of 9 elements lie outside the bound",
+        "outside_share": 1 / 3,
+    }
+    found = outcome(numerics(mismatch=Mismatch("values", "random weights", evidence)))
+    assert (found.status, found.check) == ("incorrect", "values")
+    assert found.evidence.trial == "random weights"
+    assert "out at [1, 2] is 2, expected 1" in found.summary
+
+
+def test_a_difference_at_reduced_sizes_only_is_unsupported_with_the_evidence():
+    mismatch = Mismatch("values", "first inputs", {**PASSED, "detail": "wrong"})
+    found = outcome(numerics(mismatch=mismatch), edits=REDUCED)
+    assert (found.status, found.reason) == ("unsupported", "differs_at_reduced_sizes")
+    assert found.evidence.index == [1, 2]
+
+
+@pytest.mark.parametrize("check", ["out_of_bounds", "unwritten", "dtype"])
+def test_what_no_size_excuses_is_incorrect_at_reduced_sizes_too(check):
+    mismatch = Mismatch(
+        check, "first inputs", {"detail": "12 lanes read past the end of x_ptr"}, True, "k", 9
+    )
+    found = outcome(numerics(mismatch=mismatch), edits=REDUCED)
+    assert (found.status, found.check) == ("incorrect", check)
+    assert (found.error.kernel, found.error.line) == ("k", 9)
+
+
+@pytest.mark.parametrize("check", ["stale_output", "output_aliases_input", "output_type", "forged_result"])
+def test_skipping_the_work_is_rejected(check):
+    found = outcome(numerics(mismatch=Mismatch(check, "other values", {"detail": "a cached result"})))
+    assert (found.status, found.check) == ("rejected", check)
+
+
+@pytest.mark.parametrize(
+    ("integrity", "says"),
+    [
+        (Integrity(patched=["torch.allclose"]), "torch.allclose"),
+        (Integrity(events=[Event("signal", "run", "SIGTERM to process 1")]), "SIGTERM"),
+        (Integrity(events=[Event("process", "run", "python -c")]), "process"),
+    ],
+)
+def test_what_a_kernel_has_no_reason_to_do_is_rejected_even_if_the_numbers_agree(integrity, says):
+    found = outcome(numerics(integrity=integrity))
+    assert found.status == "rejected"
+    assert says in found.summary
+
+
+def test_a_process_started_while_loading_is_no_reason_to_reject():
+    assert (
+        outcome(numerics(integrity=Integrity(events=[Event("process", "load", "nvidia-smi")]))).status
+        == "correct"
+    )
+
+
+def test_library_operators_are_reported_and_only_rejected_where_the_task_forbids_them():
+    torch_only = compiled(builds=[], facts=CallFacts(operators={"mm": 1}, library_flops=1000))
+    run = replace(numerics(), facts=CallFacts())
+    found = outcome(run, torch_only, flops=1000)
+    assert found.status == "correct"
+    assert found.facts.library_flops_share == 1.0
+    assert any("launched" in note for note in found.facts.notes)
+    assert any("matmul" in note for note in found.facts.notes)
+    assert outcome(run, torch_only, flops=1000, policy={"library_ops": "forbid"}).status == "rejected"
+    assert outcome(policy={"library_ops": "forbid"}).status == "correct"
+
+
+def test_numbers_without_a_word_from_the_compiler_are_not_correct():
+    failure = Failure("not_fakeable", "run", "NotFakeable", "numpy() of a tensor", 4)
+    found = outcome(None, compiled(failure=failure))
+    assert (found.status, found.reason) == ("unsupported", "compilation_not_possible_here")
+
+
+def test_facts_name_what_a_reader_should_know():
+    found = outcome(
+        numerics(
+            weights_bound=True,
+            unloaded=["linear.weight"],
+            integrity=Integrity(threads=["Thread-1"]),
+            findings=[Finding("race", "k", 3, "two programs store different values", atomics_used=True)],
+        ),
+        constant=True,
+    )
+    notes = " ".join(found.facts.notes)
+    for part in ("constant", "bound at construction", "linear.weight", "1 thread", "race in k"):
+        assert part in notes
+
+
+def test_judging_stops_at_the_first_workload_that_fails_and_names_it():
+    plan = Plan(workload=Workload(name="small"))
+    good = WorkloadResult(plan, {}, numerics(), compiled())
+    bad = WorkloadResult(
+        Plan(workload=Workload(name="odd")),
+        {},
+        numerics(mismatch=Mismatch("values", "first inputs", {**PASSED, "detail": "wrong"})),
+        compiled(),
+    )
+    found = decide(definition(), [good, bad], ENVIRONMENT, task_id="task_x")
+    assert found.status == "incorrect"
+    assert found.evidence.workload == "odd"
+    assert set(found.scope.workloads) == {"small", "odd"}
+
+
+def test_every_outcome_can_be_put_on_the_wire():
+    nan = {**PASSED, "got": float("nan"), "bound": float("inf"), "detail": "x"}
+    found = outcome(numerics(mismatch=Mismatch("values", "first inputs", nan)))
+    assert "NaN" not in str(found.to_wire())

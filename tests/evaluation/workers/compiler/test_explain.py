@@ -1,0 +1,226 @@
+"""Errors as their author needs them: what is wrong, and at which line of which file."""
+
+import textwrap
+
+import pytest
+
+KERNEL = """
+@triton.jit
+def scale(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+{body}
+    tl.store(y_ptr + o, x, mask=o < n)
+
+
+def run():
+    x = torch.ones(512, device="cuda")
+    scale[(4,)](x, torch.empty_like(x), 512, BLOCK=128)
+"""
+
+# The body of a kernel with the mark of the line that is wrong, and the words of a good message.
+WRONG = {
+    "a condition on a block": ("if x > 0:  # here\n    x = x * 2.0", ["ambiguous", "tl.where"]),
+    "break": ("for i in range(3):\n    if i > 1:\n        break  # here\n    x += 1", ["break", "mask"]),
+    "continue": ("for i in range(3):\n    if i > 1:\n        continue  # here\n    x += 1", ["continue"]),
+    "return in a loop": (
+        "for i in range(n):\n    if i > 1:  # here\n        return\n    x += 1",
+        ["return", "loop"],
+    ),
+    "lambda": ("f = lambda v: v * 2  # here\nx = f(x)", ["lambda", "@triton.jit"]),
+    "a slice of a block": ("x = x[0:64]  # here", ["index"]),
+    "an element of a block": ("x = x + x[n]  # here", ["cannot be indexed"]),
+    "an assignment to an element": ("y_ptr[o] = x  # here", ["tl.store"]),
+    "a runtime bound": ("x += tl.arange(0, n)  # here", ["constexpr"]),
+    "a float bound": ("x += tl.arange(0, BLOCK / 2)  # here", ["arange", "//"]),
+    "a block too large": ("x += tl.sum(tl.arange(0, 2097152))  # here", ["1048576"]),
+    "a changing type": ("t = 0.0\nfor i in range(2):  # here\n    t = t + x\nx = t", ["t", "type"]),
+    "shapes that do not agree": (
+        "x += tl.load(x_ptr + o, mask=tl.arange(0, 64) < n)  # here",
+        ["tl.load", "shape"],
+    ),
+    "a dot of vectors": ("x += tl.dot(x, x)  # here", ["dot"]),
+    "an unknown name": ("x = x * missing  # here", ["missing is not defined"]),
+    "a failed assertion": (
+        'tl.static_assert(BLOCK == 64, "block must be 64")  # here',
+        ["static_assert", "must be 64"],
+    ),
+    "a function of torch": ("x = torch.relu(x)  # here", ["unsupported function torch.relu", "@triton.jit"]),
+    "an unknown function of triton": ("x = tl.no_such_function(x)  # here", ["no_such_function"]),
+}
+
+
+def wrong(body):
+    return KERNEL.replace("{body}", textwrap.indent(body, "    "))
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_error_in_a_kernel_points_at_the_construct(compiled, what):
+    body, words = WRONG[what]
+    outcome = compiled(wrong(body))
+    error = outcome.error
+    assert error is not None
+    assert error.kernel == "scale"
+    assert error.file == outcome.file
+    assert "# here" in outcome.lines[error.line - 1], (error.line, error.source, error.message)
+    assert error.source == outcome.lines[error.line - 1].strip()
+    for word in words:
+        assert word.lower() in error.message.lower()
+    assert " at 0x" not in error.message
+    assert outcome.builds[-1].excerpt.message == error.message
+    assert outcome.builds[-1].failure == "language"
+    assert outcome.printed == ""
+
+
+def test_a_block_size_without_constexpr_is_named_so(compiled):
+    outcome = compiled(wrong("pass").replace("BLOCK: tl.constexpr", "BLOCK"))
+    assert "tl.constexpr" in outcome.error.message
+    assert "tl.arange(0, BLOCK)" in outcome.error.source
+
+
+HELPERS = """
+@triton.jit
+def inner(v, n):
+    return v[n]  # here
+
+
+@triton.jit
+def outer(v, n):
+    return inner(v, n) + 1
+"""
+
+
+def test_an_error_in_a_helper_is_shown_where_the_helper_is_wrong(compiled):
+    outcome = compiled(HELPERS + wrong("x = outer(x, n)"))
+    assert outcome.error.kernel == "scale"
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+    assert "cannot be indexed" in outcome.error.message
+
+
+def test_an_error_inside_tritons_own_library_is_shown_at_the_call(compiled):
+    outcome = compiled(wrong("x += tl.sum(x, axis=3)  # here"))
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+    assert outcome.error.file == outcome.file
+
+
+def test_a_foreign_function_in_a_helper_is_found_in_the_helper(compiled):
+    helper = "@triton.jit\ndef soft(v):\n    return torch.relu(v)  # here\n\n\n"
+    outcome = compiled(helper + wrong("x = soft(x)"))
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+    assert "torch.relu" in outcome.error.message
+
+
+def test_a_helper_in_another_file_of_the_author_is_found(compiled, tmp_path):
+    other = tmp_path / "helpers_of_mine.py"
+    other.write_text("import triton\n\n\n@triton.jit\ndef pick(v, n):\n    return v[n]\n")
+    outcome = compiled(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom helpers_of_mine import pick\n"
+        + wrong("x = pick(x, n)  # here")
+    )
+    # Only the candidate's own file was named, so the innermost line in it is the call.
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+    assert "cannot be indexed" in outcome.error.message
+
+
+def test_decorators_and_comments_above_a_kernel_do_not_move_the_line(compiled):
+    source = (
+        wrong("x = x[n]  # here")
+        .replace(
+            "@triton.jit\ndef scale",
+            "# a comment\n@triton.heuristics({'EVEN': lambda args: True})\n@triton.jit\n# another\ndef scale",
+        )
+        .replace("BLOCK: tl.constexpr):", "BLOCK: tl.constexpr, EVEN: tl.constexpr):")
+    )
+    outcome = compiled(source)
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+
+
+def test_a_kernel_defined_inside_a_function_keeps_its_lines(compiled):
+    kernel = textwrap.indent(wrong("x = x[n]  # here").split("\n\n\ndef run")[0].strip(), "    ")
+    outcome = compiled(
+        f"def run():\n{kernel}\n\n    x = torch.ones(512, device='cuda')\n"
+        "    scale[(4,)](x, torch.empty_like(x), 512, BLOCK=128)\n"
+    )
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+
+
+def test_an_error_that_the_code_wraps_is_still_the_compilers(compiled):
+    outcome = compiled(
+        wrong("x = x[n]  # here").replace("def run():", "def launch():")
+        + "\n\ndef run():\n    try:\n        launch()\n    except Exception as error:\n"
+        "        raise RuntimeError('could not run') from error\n"
+    )
+    assert outcome.raised == "RuntimeError"
+    assert outcome.error.type == "CompilationError"
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+
+
+def test_an_ordinary_error_in_host_code_is_shown_at_its_line(compiled):
+    outcome = compiled(
+        "def run():\n    x = torch.ones(3, device='cuda')\n    return x.reshape(2, 2)  # here\n"
+    )
+    assert outcome.error.kernel == ""
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+    assert "shape" in outcome.error.message
+    outcome = compiled("def run():\n    return {}['missing']  # here\n")
+    assert (outcome.error.type, outcome.error.message) == ("KeyError", "missing")
+
+
+def test_a_syntax_error_is_shown_at_its_line(compiled):
+    outcome = compiled("def run():\n    return (1,\n")
+    assert outcome.error.type == "SyntaxError"
+    assert outcome.error.file == outcome.file
+    assert outcome.error.line == len(outcome.lines)
+
+
+def test_a_long_message_is_cut(compiled):
+    outcome = compiled("def run():\n    raise ValueError('x' * 100000)\n")
+    assert 1000 < len(outcome.error.message) < 3000
+
+
+def test_what_a_later_pass_refuses_is_explained_by_what_it_wrote(compiled):
+    outcome = compiled(
+        wrong(
+            'x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x],  # here\n'
+            "                              dtype=tl.float32, is_pure=True, pack=3)"
+        )
+    )
+    assert outcome.error.type == "RuntimeError"
+    assert "multiple of the op's packed_element attribute" in outcome.error.message
+    assert "while compiling scale" in outcome.error.message
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+    assert outcome.printed == ""
+
+
+def test_a_compiler_that_ends_the_process_leaves_its_last_words(compiled):
+    outcome = compiled(
+        wrong(
+            'x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
+        )
+    )
+    assert outcome.died
+    assert outcome.said["type"] == "CompilerCrash"
+    assert "while it compiled scale: " in outcome.said["message"]
+    assert "number of input constraints" in outcome.said["message"]
+    assert outcome.said["source"].startswith("def scale(")
+
+
+def test_last_words_name_no_file_but_the_authors(tmp_path):
+    from adaexplore_mcp.evaluation.workers.compiler.capture import last_words
+
+    assert last_words(tmp_path) is None
+    (tmp_path / "compiler-said-7").write_text('["k", "/etc/passwd", 1]\nsomething\n')
+    said = last_words(tmp_path, files=["/candidate.py"])
+    assert (said.kernel, said.file, said.line, said.source) == ("k", "", 0, "")
+    (tmp_path / "compiler-said-7").write_text("not what was written")
+    assert last_words(tmp_path) is None
+
+
+def test_an_error_that_cannot_be_told_is_told_so(compiled):
+    outcome = compiled(
+        "class Odd(Exception):\n    def __str__(self):\n        raise ZeroDivisionError\n\n\n"
+        "def run():\n    raise Odd  # here\n"
+    )
+    assert outcome.error.type == "Odd"
+    assert "could not be read: ZeroDivisionError" in outcome.error.message
+    assert "# here" in outcome.lines[outcome.error.line - 1]
