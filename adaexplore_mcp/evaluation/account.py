@@ -61,6 +61,7 @@ class WorkloadResult:
         sizes_used: Lowered constants of the deciding run, by readable name; empty at own sizes.
         numerics: Of the deciding run.
         compilation: At full size.
+        first_look: The run at smaller sizes, where one at larger, aligned sizes decided.
         constant: Whether the reference's outputs were the same in all trials.
     """
 
@@ -69,6 +70,7 @@ class WorkloadResult:
     numerics: NumericsReport
     compilation: CompileReport
     constant: bool = False
+    first_look: NumericsReport | None = None
 
     @property
     def name(self) -> str:
@@ -95,7 +97,7 @@ class WorkloadResult:
 def brief(failure: Failure) -> str:
     """Return a failure in one line, without a full stop."""
     message = " ".join(failure.message.split())
-    short = message if len(message) <= 240 else f"{message[:200]} …"
+    short = message.rstrip(".") if len(message) <= 240 else f"{message[:200]} …"
     where = f" (line {failure.line})" if failure.line else ""
     return f"{failure.type}: {short}{where}".rstrip(".")
 
@@ -162,7 +164,8 @@ def facts(results: Sequence[WorkloadResult]) -> Facts | None:
     """Return the facts of the last workload judged, from full size where it was compiled there."""
     result = results[-1]
     seen, full = result.numerics.facts, result.compilation.facts
-    launches = full.launches or seen.launches
+    # An autotuner's tuning launches are left out of the first, and cannot be told apart in the second.
+    launches = seen.launches or full.launches
     operators = {
         name: count
         for name, count in (full.operators or seen.operators).items()
@@ -190,12 +193,14 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
     elif result.compilation.compiled and full.programs == 0:
         yield "Its launches have empty grids: they run nothing."
     if share is not None and share >= 0.01:
-        did = ", ".join(operators[:4])
+        did = ", ".join([name for name in operators if _multiplies(name)][:4])
         yield f"Torch's own matmul and convolution operators did {share:.0%} of the task's FLOPs ({did})."
     if result.constant:
         yield "The reference's output is constant: it does not depend on inputs or weights."
     if numerics.weights_bound:
         yield "Weights are bound at construction: loading others later has no effect."
+    if result.first_look is not None and numerics.clean:
+        yield f"It fails at smaller sizes ({_first(result.first_look)}): it assumes multiples of its block sizes."
     if numerics.undefined_lanes:
         yield (
             "Its result rests on lanes that a masked load leaves undefined: right only if they hold zeros, as a GPU was "
@@ -214,6 +219,17 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
     yield from seen.notes
     for refused in (*full.refused, *seen.refused)[:2]:
         yield f"It asked for what needs a GPU: {refused}."
+
+
+def _multiplies(operator: str) -> bool:
+    """Tell by its name whether an operator is a matrix product or convolution."""
+    return any(part in operator for part in ("mm", "conv", "attention", "mv", "lstm", "gru", "rnn", "dot"))
+
+
+def _first(numerics: NumericsReport) -> str:
+    if numerics.mismatch is not None:
+        return str(numerics.mismatch.evidence.get("detail") or numerics.mismatch.check)
+    return brief(numerics.failure) if numerics.failure is not None else "it did not finish"
 
 
 # --- scope and times -------------------------------------------------------------------------------------

@@ -1,20 +1,24 @@
 """Compile what a candidate launches, for a target and at full size, without running it."""
 
 import base64
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Failure, builds
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.session import EndReport, SessionEndedError, SessionTimeoutError
+from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment
 
-__all__ = ["CompileReport", "run_compilation"]
+__all__ = ["Compilation", "CompileReport"]
 
 PER_KERNEL_S = 20.0  # one configuration in thousands takes minutes; it must not cost the others
+CONFIGURATIONS_S = 10.0  # for an autotuner's configurations behind the first: an agent waits for the verdict
 GRACE_S = 5.0  # a compiler stage cannot be interrupted, so the process gets a little longer than its kernels
 
 
@@ -29,7 +33,6 @@ class CompileReport:
         builds: One entry per compiled specialisation.
         facts: Launches, operators and notes of the call.
         faked: Whether it ran on fake tensors at full size.
-        report: The stub's report.
         seconds: Wall time.
     """
 
@@ -39,7 +42,6 @@ class CompileReport:
     builds: list[BuildClaim] = field(default_factory=list)
     facts: CallFacts = field(default_factory=CallFacts)
     faked: bool = True
-    report: EndReport = field(default_factory=EndReport)
     seconds: float = 0.0
 
     @property
@@ -48,60 +50,88 @@ class CompileReport:
         return self.failure is None and self.ended is None and not self.timed_out_s
 
 
-async def run_compilation(
-    pool: WorkerPool,
-    candidate: Candidate,
-    *,
-    changes: Sequence[Mapping[str, Any]],
-    init: Attachment,
-    inputs: Attachment,
-    target: str,
-    timeout_s: float,
-    fake: bool,
-    report: Callable[[str], None],
-) -> CompileReport:
-    """Run a candidate's host code once so that every launch compiles for a target.
+class Compilation:
+    """Compiles one candidate; in one process for all workloads, so that what they share is compiled once.
 
     Args:
         pool: Where its process comes from.
         candidate: What to compile.
-        changes: Changes of size constants in its source.
-        init: Constructor arguments; without a file they are made up as fake tensors.
-        inputs: Arguments of the call; the same.
         target: What to compile for.
-        timeout_s: Limit for everything.
-        fake: Use fake tensors: full size, no memory, no values.
+        timeout_s: Limit for each run.
         report: Told what is being done.
     """
-    started = time.monotonic()
-    report(f"compiling for {target}")
-    seen = CompileReport(faked=fake)
-    async with pool.session("compile", "compile") as session:
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        candidate: Candidate,
+        *,
+        target: str,
+        timeout_s: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self._pool = pool
+        self._candidate = candidate
+        self._target = target
+        self._timeout_s = timeout_s
+        self._report = report
+        self._stack = contextlib.AsyncExitStack()
+        self._session: Session | None = None
+
+    async def run(
+        self, *, changes: Sequence[Mapping[str, Any]], init: Attachment, inputs: Attachment, fake: bool
+    ) -> CompileReport:
+        """Run its host code once so that every launch compiles.
+
+        Args:
+            changes: Changes of size constants in its source.
+            init: Constructor arguments; without a file they are made up as fake tensors.
+            inputs: Arguments of the call; the same.
+            fake: Use fake tensors: full size, no memory, no values.
+        """
+        started = time.monotonic()
+        self._report(f"compiling for {self._target}")
+        seen = CompileReport(faked=fake)
         request = {
             "op": "compile",
-            "source": base64.b64encode(candidate.source).decode("ascii"),
-            "format": candidate.format,
-            "entry": candidate.entry,
+            "source": base64.b64encode(self._candidate.source).decode("ascii"),
+            "format": self._candidate.format,
+            "entry": self._candidate.entry,
             "changes": changes,
             "init": init.message,
             "inputs": inputs.message,
-            "target": target,
+            "target": self._target,
             "fake": fake,
-            "time_limit_s": timeout_s,
-            "per_kernel_limit_s": min(PER_KERNEL_S, timeout_s),
+            "time_limit_s": self._timeout_s,
+            "per_kernel_limit_s": min(PER_KERNEL_S, self._timeout_s),
+            "configurations_limit_s": CONFIGURATIONS_S,
         }
         files = [] if fake else [*init.files, *inputs.files]
         try:
-            reply = (await session.request(request, files, timeout_s=timeout_s + GRACE_S)).body
+            if self._session is None:
+                self._session = await self._stack.enter_async_context(
+                    self._pool.session("compile", "compile")
+                )
+            reply = (await self._session.request(request, files, timeout_s=self._timeout_s + GRACE_S)).body
             seen.failure = Failure.of(reply)
             seen.builds = builds(reply)
             seen.facts = CallFacts.of(reply)
         except SessionTimeoutError:
-            seen.timed_out_s = timeout_s
+            seen.timed_out_s = self._timeout_s
+            await self.close()
         except SessionEndedError as error:
             # A compiler that aborts takes its process with it: then the kernel, not the process, is at fault.
             seen.failure = Failure.of({"failure": error.report.last_words or None})
             seen.ended = error.report if seen.failure is None else None
-        seen.report = await session.end()
-    seen.seconds = time.monotonic() - started
-    return seen
+            await self.close()
+        except BaseException:
+            await self.close()  # a reply that nobody waited for would answer the next request
+            raise
+        seen.seconds = time.monotonic() - started
+        return seen
+
+    async def close(self) -> None:
+        """End its process; the next run gets another one."""
+        self._session = None
+        with anyio.CancelScope(shield=True):
+            await self._stack.aclose()

@@ -9,22 +9,21 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from adaexplore_mcp.errors import TaskError, WorkerLostError
+from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.account import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.compilation import CompileReport, run_compilation
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
-from adaexplore_mcp.evaluation.numerics import NumericsReport, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import collect, examine, make_trials
-from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
-from adaexplore_mcp.evaluation.verdict import LANGUAGE, decide
+from adaexplore_mcp.evaluation.trials import TrialSet
+from adaexplore_mcp.evaluation.verdict import decide
+from adaexplore_mcp.evaluation.verification import TrialSource, Verification
 from adaexplore_mcp.models import Outcome, Target, Workload
 
 __all__ = ["Evaluation", "Evaluator"]
@@ -33,7 +32,6 @@ DEFAULT_WORKLOAD = "default"
 KEPT_BYTES = 1 << 30  # of trials kept for later candidates
 KEPT_SETS = 64
 USES = 50  # after this many candidates a task's trials are drawn anew
-LAST_MOMENT_S = 1.0
 GOOD = frozenset({"correct", "plausible"})
 
 Report = Callable[[str], None]
@@ -128,6 +126,14 @@ class Evaluator:
             self._forget()
             return trials
 
+    def _trials_of(self, definition: Definition) -> TrialSource:
+        """Return what makes trials of a task at other sizes."""
+
+        async def at(workload: Workload, edits: Sizes) -> TrialSet:
+            return await self._trials(definition, workload, edits)
+
+        return at
+
     def _forget(self) -> None:
         """Close the trials used longest ago while there are too many; never the latest."""
         total = sum(trials.size for trials, _ in self._kept.values())
@@ -178,19 +184,25 @@ class Evaluator:
         )
         results: list[WorkloadResult] = []
         seeds: dict[str, Any] = {}
-        for plan in plans:
-            trials = await self._trials(definition, plan.workload, plan.edits)
-            with trials.used():
-                result = await self._twice(
-                    lambda plan=plan, trials=trials: self._workload(  # type: ignore[misc] # mypy and defaults of lambdas
-                        definition, plan, candidate, trials, target=chosen, timeout_s=timeout_s, report=report
-                    )
-                )
-            results.append(result)
-            seeds[plan.workload.name] = _seeds(trials, plan)
-            outcome = decide(definition, results, environment, task_id=task_id)
-            if outcome.status not in GOOD:
-                break
+        verification = Verification(
+            self.pool,
+            candidate,
+            self._trials_of(definition),
+            target=chosen,
+            timeout_s=timeout_s,
+            report=report,
+        )
+        try:
+            for plan in plans:
+                trials = await self._trials(definition, plan.workload, plan.edits)
+                with trials.used():
+                    results.append(await verification.workload(plan, trials))
+                seeds[plan.workload.name] = _seeds(trials, plan)
+                outcome = decide(definition, results, environment, task_id=task_id)
+                if outcome.status not in GOOD:
+                    break
+        finally:
+            await verification.close()
         seconds = {**outcome.seconds, "total": round(time.monotonic() - started, 3)}
         outcome = outcome.model_copy(update={"seconds": seconds})
         receipt = {
@@ -207,125 +219,6 @@ class Evaluator:
         }
         return Evaluation(outcome, receipt, _texts(results[-1]))
 
-    async def _twice(self, attempt: Callable[[], Any]) -> WorkloadResult:
-        """Try again once where a worker of ours, not the candidate, was lost."""
-        try:
-            result: WorkloadResult = await attempt()
-        except WorkerLostError:
-            result = await attempt()
-        return result
-
-    async def _workload(
-        self,
-        definition: Definition,
-        plan: Plan,
-        candidate: Candidate,
-        trials: TrialSet,
-        *,
-        target: Target,
-        timeout_s: float,
-        report: Report,
-    ) -> WorkloadResult:
-        numerics, compilation = await self._both(
-            plan, candidate, trials, target=target, timeout_s=timeout_s, report=report
-        )
-        result = WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
-        if plan.aligned and _depends_on_sizes(result):
-            report("looking again at larger, aligned sizes")
-            larger = await self._trials(definition, plan.workload, plan.aligned)
-            with larger.used():
-                again = await run_numerics(
-                    self.pool, candidate, larger, target=target, timeout_s=timeout_s, report=report
-                )
-            if again.clean or not _slow(again):
-                result = replace(result, numerics=again, sizes_used=plan.lowered(plan.aligned))
-        return result
-
-    async def _both(
-        self,
-        plan: Plan,
-        candidate: Candidate,
-        trials: TrialSet,
-        *,
-        target: Target,
-        timeout_s: float,
-        report: Report,
-    ) -> tuple[NumericsReport, CompileReport]:
-        """Run the numbers and compile, side by side; what cannot be compiled is not run to the end."""
-        numerics = NumericsReport()
-        compilation = CompileReport()
-        numbers, language = anyio.CancelScope(), anyio.CancelScope()
-
-        async def compute() -> None:
-            nonlocal numerics
-            with numbers:
-                numerics = await run_numerics(
-                    self.pool, candidate, trials, target=target, timeout_s=timeout_s, report=report
-                )
-            if numerics.timed_out_s or numerics.ended is not None:
-                # What hangs or crashes here does so there: the compiler gets a moment to say what it knows.
-                language.deadline = anyio.current_time() + LAST_MOMENT_S
-
-        async def compile_() -> None:
-            nonlocal compilation
-            with language:
-                compilation = await self._compile(
-                    plan, candidate, trials, target=target, timeout_s=timeout_s, report=report
-                )
-            if compilation.failure is not None and compilation.failure.kind in LANGUAGE:
-                numbers.cancel()
-
-        try:
-            async with anyio.create_task_group() as both:
-                both.start_soon(compute)
-                both.start_soon(compile_)
-        except ExceptionGroup as group:
-            # Both wait for the same workers: the first loss says all there is to say.
-            raise group.exceptions[0] from group
-        return numerics, compilation
-
-    async def _compile(
-        self,
-        plan: Plan,
-        candidate: Candidate,
-        trials: TrialSet,
-        *,
-        target: Target,
-        timeout_s: float,
-        report: Report,
-    ) -> CompileReport:
-        """Compile at full size on fake tensors; where host code needs values, on the first trial's."""
-        seen = CompileReport()
-        if not plan.values_needed:
-            seen = await run_compilation(
-                self.pool,
-                candidate,
-                changes=plan.changes,
-                init=Attachment(plan.init_outline, None),
-                inputs=Attachment(plan.inputs_outline, None),
-                target=target,
-                timeout_s=timeout_s,
-                fake=True,
-                report=report,
-            )
-            if seen.failure is None or seen.failure.kind not in {"not_fakeable", "exception"}:
-                return seen
-        real = await run_compilation(
-            self.pool,
-            candidate,
-            changes=trials.changes,
-            init=trials.init,
-            inputs=trials.trials[0].inputs,
-            target=target,
-            timeout_s=timeout_s,
-            fake=False,
-            report=report,
-        )
-        # An exception that comes up only without values is an artefact of having none.
-        return (
-            seen if real.failure is not None and real.failure.kind == "exception" and seen.failure else real
-        )
-
     # --- life
 
     async def aclose(self) -> None:
@@ -337,24 +230,6 @@ class Evaluator:
         """Close the files of all kept trials."""
         while self._kept:
             self._kept.popitem()[1][0].close()
-
-
-def _depends_on_sizes(result: WorkloadResult) -> bool:
-    """Tell whether a failure at lowered sizes may be due to the sizes."""
-    if result.compilation.failure is not None and result.compilation.failure.kind in LANGUAGE:
-        return False
-    numerics = result.numerics
-    if numerics.mismatch is not None:
-        return not numerics.mismatch.solid
-    return (
-        numerics.failure is not None
-        and numerics.failure.kind == "exception"
-        and numerics.failure.phase != "load"
-    )
-
-
-def _slow(numerics: NumericsReport) -> bool:
-    return bool(numerics.timed_out_s) or numerics.ended is not None
 
 
 def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:

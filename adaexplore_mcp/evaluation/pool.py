@@ -70,6 +70,8 @@ class Workers:
         base: Channel to the first worker.
         layers: Sandbox layers in use.
         versions: python, torch, numpy, triton of the worker interpreter.
+        parents: Channels to the long-lived workers that were asked for.
+        ready: Those of them that have said they are.
     """
 
     scratch: ScratchFolder
@@ -79,6 +81,7 @@ class Workers:
     layers: Layers
     versions: Mapping[str, str]
     parents: dict[str, Channel] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
 
     def end_now(self, wait_s: float) -> None:
         """End everything, without an event loop; returns when the supervisor is gone or time is over."""
@@ -131,6 +134,8 @@ class WorkerPool:
                 await self._drop()
             if self._workers is None:
                 self._workers = await self._start()
+                for role in self._roles:  # each takes 2 to 4 s to get ready, side by side
+                    await self._request_trusted(self._workers, role)
             return self._workers
 
     async def _start(self) -> Workers:
@@ -262,37 +267,45 @@ class WorkerPool:
         """Return the channel to a long-lived worker, forking it if need be."""
         workers = await self.workers()
         async with self._roles[role]:
-            if (channel := workers.parents.get(role)) is None:
-                channel = await self._fork_trusted(workers, role)
-                workers.parents[role] = channel
+            if role not in workers.parents:
+                await self._request_trusted(workers, role)
+            channel = workers.parents[role]
+            if role not in workers.ready:
+                try:
+                    await self._await_trusted(channel, role)
+                except BaseException:
+                    del workers.parents[role]
+                    await channel.close()
+                    raise
+                workers.ready.add(role)
             return channel
 
-    async def _fork_trusted(self, workers: Workers, role: str) -> Channel:
+    async def _request_trusted(self, workers: Workers, role: str) -> None:
+        """Ask the base to fork a long-lived worker; it gets ready meanwhile."""
         channel, theirs = await Channel.pair(f"the {role} worker", limit_bytes=16 << 20)
+        workers.parents[role] = channel
         try:
-            try:
-                async with self._forking:
-                    await workers.base.send({"op": "trusted", "role": role}, [theirs.fileno()])
-            finally:
-                theirs.close()
+            async with self._forking:
+                await workers.base.send({"op": "trusted", "role": role}, [theirs.fileno()])
+        finally:
+            theirs.close()
+
+    @staticmethod
+    async def _await_trusted(channel: Channel, role: str) -> None:
+        try:
             with anyio.fail_after(START_S):
                 hello = await channel.receive()
         except TimeoutError as error:
-            await channel.close()
             msg = f"The {role} worker did not start within {START_S:g} s. Run `adaexplore-mcp doctor`."
             raise WorkerError(msg) from error
-        except BaseException:
-            await channel.close()
-            raise
         if problem := hello.body["problem"]:
-            await channel.close()
             msg = f"The {role} worker cannot start: {problem}. Run `adaexplore-mcp doctor`."
             raise WorkerError(msg)
-        return channel
 
     async def _forget(self, role: str) -> None:
         """Drop a long-lived worker that was lost, so that the next use starts another."""
         if self._workers is not None and (channel := self._workers.parents.pop(role, None)) is not None:
+            self._workers.ready.discard(role)
             await channel.close()
 
     @asynccontextmanager

@@ -17,6 +17,7 @@ __all__ = ["Collaborators", "Connect", "Services"]
 
 logger = logging.getLogger(__name__)
 
+IDLE_CHECK_S = 60.0
 CLOSE_S = 4.0
 """How long the ends of the workers and of the database may take together; clients kill what is left after 5 s."""
 
@@ -65,8 +66,10 @@ class Services:
     async def running(self) -> AsyncIterator[None]:
         """Serve until left; then end every evaluation, worker and connection."""
         try:
-            async with self.jobs.running():
+            async with self.jobs.running(), anyio.create_task_group() as background:
+                background.start_soon(self._release_idle)
                 yield
+                background.cancel_scope.cancel()
         finally:
             with anyio.move_on_after(CLOSE_S, shield=True) as scope:
                 try:
@@ -76,6 +79,15 @@ class Services:
                     await self.store.aclose()
             if scope.cancelled_caught:
                 self.shutdown_now()
+
+    async def _release_idle(self) -> None:
+        """End worker processes that nobody has used for a while: they hold some 400 MiB."""
+        if not (after := self.settings.keep_workers_s):
+            return
+        while True:
+            await anyio.sleep(min(after, IDLE_CHECK_S))
+            if self._connected:
+                await self.evaluations.release_idle(after)
 
     def shutdown_now(self) -> None:
         """End every worker process at once, without waiting; for signal handlers."""

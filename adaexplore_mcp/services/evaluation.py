@@ -130,6 +130,10 @@ class EvaluationService:
             return Check(name="compile and run", state="ok", detail=took)
         return Check(name="compile and run", state="fail", detail=took, remedy=outcome.summary)
 
+    async def release_idle(self, after_s: float) -> None:
+        """End worker processes that have not been used for `after_s` seconds."""
+        await self._evaluator.pool.release_idle(after_s)
+
     def shutdown_now(self) -> None:
         """End every worker process at once; called from a signal handler."""
         self._evaluator.pool.shutdown_now()

@@ -84,6 +84,9 @@ class Evaluations(Protocol):
         """Examine the installation for the doctor: interpreter, torch, triton, GPU, isolation, one real run."""
         ...
 
+    async def release_idle(self, after_s: float) -> None:
+        """End worker processes that have not been used for `after_s` seconds; the next use starts them again."""
+
     def shutdown_now(self) -> None:
         """End every process of ours at once; called from a signal handler, must not wait."""
 

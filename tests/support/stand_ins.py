@@ -238,6 +238,9 @@ class StandInEvaluations:
             Check(name="torch", state=state, detail="2.13.0", remedy="" if state == "ok" else "Install it.")
         ]
 
+    async def release_idle(self, after_s):
+        pass
+
     def shutdown_now(self):
         for child in self.children:
             with contextlib.suppress(ProcessLookupError):

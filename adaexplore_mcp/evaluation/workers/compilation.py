@@ -72,6 +72,7 @@ class _Compilation:
         session = compiler.session(
             time_limit_s=request["time_limit_s"],
             per_kernel_limit_s=request["per_kernel_limit_s"],
+            configurations_limit_s=request["configurations_limit_s"],
             files=[self.file],
         )
         reply: dict[str, Any] = {}

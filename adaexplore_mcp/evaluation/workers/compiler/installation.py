@@ -89,6 +89,7 @@ class Compiler:
         time_limit_s: float = 60.0,
         per_kernel_limit_s: float = 20.0,
         all_configurations: bool = True,
+        configurations_limit_s: float = 60.0,
         files: Iterable[str | Path] = (),
     ) -> Session:
         """Begin to keep account of builds and launches; use it as a context around the candidate. See `Session`.
@@ -103,6 +104,7 @@ class Compiler:
             time_limit_s=time_limit_s,
             per_kernel_limit_s=per_kernel_limit_s,
             all_configurations=all_configurations,
+            configurations_limit_s=configurations_limit_s,
             files=files,
             on_leave=self._end_session,
         )

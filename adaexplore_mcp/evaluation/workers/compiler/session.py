@@ -23,6 +23,8 @@ class Session:
         per_kernel_limit_s: Seconds that one compilation may take before its next stage is refused, or ptxas is ended.
             The stages inside this process cannot be interrupted: whoever runs it needs a deadline of its own.
         all_configurations: Compile every configuration of an autotuner; otherwise only the first that builds.
+        configurations_limit_s: Seconds of compilation after which an autotuner's remaining configurations are skipped,
+            once one of them is built.
         files: The author's files, for errors in helper functions that live in another file than their kernel.
         on_leave: Is called when the context is left.
     """
@@ -33,12 +35,14 @@ class Session:
         time_limit_s: float = 60.0,
         per_kernel_limit_s: float = 20.0,
         all_configurations: bool = True,
+        configurations_limit_s: float = 60.0,
         files: Iterable[str | Path] = (),
         on_leave: Callable[[], None] = lambda: None,
     ) -> None:
         self.time_limit_s = time_limit_s
         self.per_kernel_limit_s = per_kernel_limit_s
         self.all_configurations = all_configurations
+        self.configurations_limit_s = min(configurations_limit_s, time_limit_s)
         self.files = tuple(str(file) for file in files)
         self.builds: list[Build] = []
         self.launches: list[Launch] = []
@@ -58,7 +62,7 @@ class Session:
         if self.skipped_configurations and self.all_configurations:
             notes.append(
                 f"{self.skipped_configurations} autotuner configurations were not compiled: "
-                f"the limit of {self.time_limit_s:g} s for compilation was reached"
+                f"the limit of {self.configurations_limit_s:g} s for them was reached"
             )
         elif self.skipped_configurations:
             notes.append(
@@ -68,8 +72,8 @@ class Session:
 
     @property
     def out_of_time(self) -> bool:
-        """Say whether the time for compilation is used up."""
-        return self.seconds >= self.time_limit_s
+        """Say whether the time for further configurations is used up."""
+        return self.seconds >= self.configurations_limit_s
 
     def remaining_s(self, kernel_started: float) -> float:
         """Return the seconds that the kernel whose compilation began at `kernel_started` may still take.

@@ -1,0 +1,164 @@
+"""Judge one candidate at one workload after the other: numbers and language side by side."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import anyio
+
+from adaexplore_mcp.errors import WorkerLostError
+from adaexplore_mcp.evaluation.account import WorkloadResult
+from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
+from adaexplore_mcp.evaluation.definition import Plan, Sizes
+from adaexplore_mcp.evaluation.numerics import NumericsReport, run_numerics
+from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
+from adaexplore_mcp.evaluation.verdict import LANGUAGE
+from adaexplore_mcp.models import Workload
+
+__all__ = ["TrialSource", "Verification"]
+
+TrialSource = Callable[[Workload, Sizes], Awaitable[TrialSet]]
+"""Makes, or finds, the trials of a task at some sizes."""
+
+SIZE_CHECKS = frozenset(
+    {"values", "nonfinite", "precision_class", "shape", "unwritten", "out_of_bounds", "misaligned_access"}
+)
+"""Checks that a kernel made for its full sizes may fail at small ones; looked at again at larger, aligned sizes."""
+LAST_MOMENT_S = 1.0
+
+
+class Verification:
+    """The verification of one candidate.
+
+    Args:
+        pool: Worker processes.
+        candidate: What is judged.
+        trials_at: For a second look at other sizes.
+        target: What to compile for.
+        timeout_s: Limit of each stage.
+        report: Told what is being done.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        candidate: Candidate,
+        trials_at: TrialSource,
+        *,
+        target: str,
+        timeout_s: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self._pool = pool
+        self._candidate = candidate
+        self._trials_at = trials_at
+        self._target = target
+        self._timeout_s = timeout_s
+        self._report = report
+        self._compilation = Compilation(pool, candidate, target=target, timeout_s=timeout_s, report=report)
+
+    async def workload(self, plan: Plan, trials: TrialSet) -> WorkloadResult:
+        """Judge at one workload; try again once where a worker of ours, not the candidate, was lost.
+
+        Raises:
+            WorkerError: It was lost twice, or failed.
+        """
+        try:
+            return await self._once(plan, trials)
+        except WorkerLostError:
+            return await self._once(plan, trials)
+
+    async def close(self) -> None:
+        """End its processes."""
+        await self._compilation.close()
+
+    async def _once(self, plan: Plan, trials: TrialSet) -> WorkloadResult:
+        numerics, compilation = await self._both(plan, trials)
+        result = WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
+        if plan.aligned and _depends_on_sizes(result):
+            self._report("looking again at larger, aligned sizes")
+            larger = await self._trials_at(plan.workload, plan.aligned)
+            with larger.used():
+                again = await self._numbers(larger)
+            if not _slow(again):
+                sizes = plan.lowered(plan.aligned)
+                result = replace(result, numerics=again, sizes_used=sizes, first_look=numerics)
+        return result
+
+    async def _numbers(self, trials: TrialSet) -> NumericsReport:
+        return await run_numerics(
+            self._pool,
+            self._candidate,
+            trials,
+            target=self._target,
+            timeout_s=self._timeout_s,
+            report=self._report,
+        )
+
+    async def _both(self, plan: Plan, trials: TrialSet) -> tuple[NumericsReport, CompileReport]:
+        """Run the numbers and compile, side by side; what cannot be compiled is not run to the end."""
+        numerics = NumericsReport()
+        compilation = CompileReport()
+        numbers, language = anyio.CancelScope(), anyio.CancelScope()
+
+        async def compute() -> None:
+            nonlocal numerics
+            with numbers:
+                numerics = await self._numbers(trials)
+            if numerics.timed_out_s or numerics.ended is not None:
+                # What hangs or crashes here does so there: the compiler gets a moment to say what it knows.
+                language.deadline = anyio.current_time() + LAST_MOMENT_S
+
+        async def compile_() -> None:
+            nonlocal compilation
+            with language:
+                compilation = await self._compile(plan, trials)
+            if compilation.failure is not None and compilation.failure.kind in LANGUAGE:
+                numbers.cancel()
+
+        try:
+            async with anyio.create_task_group() as both:
+                both.start_soon(compute)
+                both.start_soon(compile_)
+        except ExceptionGroup as group:
+            # Both wait for the same workers: the first loss says all there is to say.
+            raise group.exceptions[0] from group
+        return numerics, compilation
+
+    async def _compile(self, plan: Plan, trials: TrialSet) -> CompileReport:
+        """Compile at full size on fake tensors; where host code needs values, on the first trial's."""
+        seen = CompileReport()
+        if not plan.values_needed:
+            seen = await self._compilation.run(
+                changes=plan.changes,
+                init=Attachment(plan.init_outline, None),
+                inputs=Attachment(plan.inputs_outline, None),
+                fake=True,
+            )
+            if seen.failure is None or seen.failure.kind not in {"not_fakeable", "exception"}:
+                return seen
+        real = await self._compilation.run(
+            changes=trials.changes, init=trials.init, inputs=trials.trials[0].inputs, fake=False
+        )
+        # An exception that comes up only without values is an artefact of having none.
+        same = real.failure is not None and real.failure.kind == "exception" and seen.failure is not None
+        return seen if same else real
+
+
+def _depends_on_sizes(result: WorkloadResult) -> bool:
+    """Tell whether a failure at lowered sizes may be due to the sizes."""
+    if result.compilation.failure is not None and result.compilation.failure.kind in LANGUAGE:
+        return False
+    numerics = result.numerics
+    if numerics.mismatch is not None:
+        return numerics.mismatch.check in SIZE_CHECKS
+    return (
+        numerics.failure is not None
+        and numerics.failure.kind == "exception"
+        and numerics.failure.phase != "load"
+    )
+
+
+def _slow(numerics: NumericsReport) -> bool:
+    return bool(numerics.timed_out_s) or numerics.ended is not None
