@@ -60,6 +60,7 @@ STARTS_A_PROCESS = {
 }
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 MAX_EVENTS = 50
+MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,22 @@ class _Binding:
 
     def changed(self) -> bool:
         """Tell whether it means something else now."""
-        now = self.names.get(self.key)
+        now = self.names.get(self.key, MISSING)
         if now is self.value:
             return self.code is not None and getattr(now, "__code__", None) is not self.code
-        # Importing parts of torch lazily rebinds names to torch's own functions: torch._dynamo does so to manual_seed.
-        code = getattr(now, "__code__", None)
-        return not (isinstance(code, types.CodeType) and code.co_filename.startswith(TORCH_FOLDER))
+        return not _is_torchs(now)
+
+
+def _is_torchs(value: object) -> bool:
+    """Tell whether something is torch's own: importing parts of it lazily rebinds names, as torch._dynamo does."""
+    code = getattr(value, "__code__", None)
+    if isinstance(code, types.CodeType):
+        return code.co_filename.startswith(TORCH_FOLDER)
+    if isinstance(value, type):
+        module = sys.modules.get(value.__module__)
+        own = (getattr(module, "__file__", None) or "").startswith(TORCH_FOLDER)
+        return own and getattr(module, value.__qualname__, None) is value
+    return False
 
 
 class Watch:
@@ -141,6 +152,10 @@ def _bindings() -> Iterator[_Binding]:
         for name, value in names.items():
             if callable(value) or isinstance(value, (property, staticmethod, classmethod)):
                 yield _Binding(f"{prefix}.{name}", names, name, value, getattr(value, "__code__", None))
+        if isinstance(holder, type):  # a new attribute may hide an inherited method
+            for name in dir(holder):
+                if name not in names and not name.startswith("__"):
+                    yield _Binding(f"{prefix}.{name}", names, name, MISSING, None)
 
 
 def _hooks() -> Iterator[tuple[str, tuple[Mapping[Any, Any], int]]]:
