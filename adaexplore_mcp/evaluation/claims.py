@@ -15,6 +15,7 @@ __all__ = [
     "Failure",
     "Finding",
     "Integrity",
+    "Progress",
     "builds",
     "counts",
     "findings",
@@ -120,6 +121,34 @@ class Finding:
     line: int
     detail: str
     atomics_used: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call is.
+
+    Args:
+        kernel: The kernel that runs.
+        launch: Which launch of the call it is, from 1.
+        done: Programs that have ended.
+        total: Programs of the launch.
+    """
+
+    kernel: str
+    launch: int
+    done: int
+    total: int
+
+    @classmethod
+    def of(cls, claim: object) -> "Progress | None":
+        """Return what a progress message says, or None."""
+        if not isinstance(claim, dict):
+            return None
+        return cls(text(claim, "kernel", 120), *(number(claim, name) for name in ("launch", "done", "total")))
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"{self.done:,} of {self.total:,} programs of {self.kernel} (launch {self.launch})"
 
 
 def findings(reply: Mapping[str, Any]) -> list[Finding]:

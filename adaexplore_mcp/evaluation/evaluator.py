@@ -66,7 +66,7 @@ class Evaluator:
         self._target = target
         self._memory_bytes = memory_bytes
         self._kept: OrderedDict[str, tuple[TrialSet, int]] = OrderedDict()
-        self._making = anyio.Lock()  # two candidates of a new task would both run its reference
+        self._making: dict[str, anyio.Lock] = {}  # two candidates of a new task would both run its reference
 
     # --- tasks
 
@@ -114,17 +114,22 @@ class Evaluator:
         key = hashlib.sha256(
             f"{definition.digest} {workload.model_dump_json()} {sorted(edits.items())}".encode()
         ).hexdigest()
-        async with self._making:
-            known, uses = self._kept.pop(key, (None, 0))
-            if known is not None and uses < USES:
-                self._kept[key] = known, uses + 1
-                return known
-            if known is not None:
-                known.close()
-            trials = await make_trials(self.pool, definition, workload, edits, target=self._target)
-            self._kept[key] = trials, 1
-            self._forget()
-            return trials
+        lock = self._making.setdefault(key, anyio.Lock())
+        try:
+            async with lock:
+                known, uses = self._kept.pop(key, (None, 0))
+                if known is not None and uses < USES:
+                    self._kept[key] = known, uses + 1
+                    return known
+                if known is not None:
+                    known.close()
+                trials = await make_trials(self.pool, definition, workload, edits, target=self._target)
+                self._kept[key] = trials, 1
+                self._forget()
+                return trials
+        finally:
+            if not lock.statistics().tasks_waiting:
+                self._making.pop(key, None)
 
     def _trials_of(self, definition: Definition) -> TrialSource:
         """Return what makes trials of a task at other sizes."""

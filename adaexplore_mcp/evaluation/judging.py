@@ -99,6 +99,8 @@ class Judging:
             detail = f"input {first['path']} was changed in place ({count}); the reference leaves it as it is"
             evidence = {"output": first["path"], "index": first["index"], "detail": detail}
             return Mismatch("input_mutated", name, evidence, solid=True)
+        if (found := self._aliased(answer, name)) is not None:
+            return found
         if reply["passed"]:
             return reply
         if (other := await self._stale(trial, got, file)) is not None:
@@ -142,7 +144,7 @@ class Judging:
     def _described(
         self, trial: Trial, answer: Mapping[str, Any], got: Sequence[Mapping[str, Any]], name: str
     ) -> Mismatch | None:
-        """Check number, kinds, places and memory of the outputs."""
+        """Check number, kinds and places of the outputs."""
         mutated = set(self._trials.mutated)
         expected = [entry for entry in trial.expected.message if entry["path"] not in mutated]
         if strange := text(answer, "strange"):
@@ -158,9 +160,12 @@ class Judging:
             if mine.get("host") is True:
                 detail = f"{mine['path']} is a CPU tensor, the reference returns it on the GPU"
                 return Mismatch("device", name, {"output": mine["path"], "detail": detail}, solid=True)
-        aliases = answer.get("aliases")
-        for output, source in (aliases if isinstance(aliases, dict) else {}).items():
-            if output not in self._trials.aliases and source not in mutated:
+        return None
+
+    def _aliased(self, answer: Mapping[str, Any], name: str) -> Mismatch | None:
+        """Refuse an output that is an input, where the reference makes a new tensor."""
+        for output, source in _named(answer, "aliases").items():
+            if output not in self._trials.aliases and source not in self._trials.mutated:
                 detail = f"{output} shares the memory of input {source} (an alias); the reference makes a new tensor"
                 return Mismatch(
                     "output_aliases_input", name, {"output": output, "detail": detail}, solid=True
@@ -187,9 +192,16 @@ def check_entries(entries: object) -> Sequence[Mapping[str, Any]]:
             and len(shape) <= 64
             and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
         )
-        if not described and not isinstance(entry.get("plain"), str):
+        if not described and not (isinstance(entry.get("plain"), str) and len(entry["plain"]) <= 400):
             raise FrameError("an output that is described wrongly")
     return entries
+
+
+def _named(answer: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return a mapping of names to names that a process sent, bounded; anything else in it is left out."""
+    claim = answer.get(name)
+    pairs = list(claim.items())[:MAX_OUTPUTS] if isinstance(claim, dict) else []
+    return {key[:200]: value[:200] for key, value in pairs if isinstance(value, str)}
 
 
 def _structure(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,7 @@
-"""Memory files in the server's hands: copied with their holes, sealed against further writes."""
+"""Memory files in the server's hands: copied with their holes, sealed against whoever else holds them.
+
+A file that another process can shorten would end whoever reads a map of it with a bus error.
+"""
 
 import contextlib
 import fcntl
@@ -8,24 +11,24 @@ from collections.abc import Iterator
 __all__ = ["copy_file", "first_bytes", "refill", "seal"]
 
 COPY_BYTES = 8 << 20
-SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+SIZE_SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+ZEROS = bytes(1 << 20)
 
 
 def copy_file(source: int) -> int:
-    """Return the descriptor of a new memory file with the same content."""
+    """Return the descriptor of a new memory file with the same content, of a size that stays."""
     target = os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(target, os.fstat(source).st_size)
     _copy_data(source, target)
+    fcntl.fcntl(target, fcntl.F_ADD_SEALS, SIZE_SEALS)
     return target
 
 
 def refill(target: int, source: int) -> None:
-    """Put the content of one file into another of the same size, at the same addresses of whoever has it mapped.
-
-    Whoever has it mapped must be idle meanwhile: reading between the two steps is a bus error.
-    """
-    os.ftruncate(target, 0)  # what was written into holes must not stay
-    os.ftruncate(target, os.fstat(source).st_size)
+    """Put the content of one file into another of the same size, at the same addresses of whoever has it mapped."""
+    for start, end in _data(target):  # what was written into holes of the source must not stay
+        for position in range(start, end, len(ZEROS)):
+            os.pwrite(target, memoryview(ZEROS)[: min(len(ZEROS), end - position)], position)
     _copy_data(source, target)
 
 
@@ -52,7 +55,7 @@ def _data(descriptor: int) -> Iterator[tuple[int, int]]:
 def seal(descriptor: int) -> bool:
     """Make a memory file immutable; False while someone has it mapped for writing."""
     with contextlib.suppress(OSError):
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SIZE_SEALS | fcntl.F_SEAL_WRITE)
         return True
     return False
 

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.channel import Message
-from adaexplore_mcp.evaluation.claims import CallFacts, Failure, Finding, Integrity, findings, texts
+from adaexplore_mcp.evaluation.claims import CallFacts, Failure, Finding, Integrity, Progress, findings, texts
 from adaexplore_mcp.evaluation.judging import Judging, Mismatch
 from adaexplore_mcp.evaluation.memfiles import copy_file, refill
 from adaexplore_mcp.evaluation.pool import WorkerPool
@@ -28,6 +28,7 @@ from adaexplore_mcp.evaluation.wire import FrameError
 __all__ = ["NumericsReport", "run_numerics"]
 
 REPEATS_S = 0.08  # a kernel that is cheap enough is called again and again for this long
+STILL_S = 6.0  # a program that takes longer than this is not told from one that hangs; plus the time to end the session
 MIN_CALLS = 6
 MAX_CALLS = 24
 CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than the first
@@ -59,6 +60,7 @@ class NumericsReport:
         failure: What its code raised.
         ended: How its process ended, if it ended by itself.
         timed_out_s: The limit it overran; 0 if it did not.
+        slow: How far it was by then, if it was still getting on; empty if it hung.
         mismatch: What was wrong with its outputs.
         passed: The judge's comparison of the worst output that passed, and the name of its trial.
         calls: Times it was called and compared.
@@ -77,6 +79,7 @@ class NumericsReport:
     failure: Failure | None = None
     ended: EndReport | None = None
     timed_out_s: float = 0.0
+    slow: str = ""
     mismatch: Mismatch | None = None
     passed: Mapping[str, Any] | None = None
     calls: int = 0
@@ -131,6 +134,7 @@ async def run_numerics(
                 seen.stage = "done"
         except SessionTimeoutError as error:
             seen.timed_out_s = timeout_s
+            seen.slow = run.slow()
             seen.report = error.report
         except SessionEndedError as error:
             seen.ended = error.report
@@ -171,6 +175,8 @@ class _Run:
         self.lanes = "nan"
         self.longest_call_s = 0.0
         self.calls_end = 0.0
+        self.progress: Progress | None = None
+        self.moved_at = 0.0
         self.random = random.SystemRandom()
         self.judging = Judging(pool, candidate, trials)
 
@@ -196,6 +202,10 @@ class _Run:
         await self._again(first)
         if self._affordable():
             await self._call(first, slot=1, name="first inputs, at other addresses")
+        configurations = max(self.seen.facts.autotuned.values(), default=0)
+        if configurations and self._affordable(1.5 * (configurations + 1)):
+            # As the first call on a GPU: all configurations run, so an update without reset_to_zero shows.
+            await self._call(first, slot=1, name="first inputs, while it is autotuned", tune=True)
         await self._configurations(first)
         await self._repeat(constructor)
         await self._weights()
@@ -211,7 +221,9 @@ class _Run:
         timeout_s: float,
         **fields: Any,  # noqa: ANN401 - JSON
     ) -> tuple[dict[str, Any], Message]:
-        message = await self.session.request({"op": op, **fields}, files, timeout_s=timeout_s)
+        message = await self.session.request(
+            {"op": op, **fields}, files, timeout_s=timeout_s, on_progress=self._on_progress
+        )
         self.seen.integrity = Integrity.of(message.body) or self.seen.integrity
         self.seen.failure = Failure.of(message.body)
         if self.seen.failure is not None:
@@ -221,6 +233,18 @@ class _Run:
         if not isinstance(answer, dict):
             raise FrameError("a reply without an answer")
         return answer, message
+
+    def _on_progress(self, claim: object) -> None:
+        progress = Progress.of(claim)
+        if progress is not None and progress != self.progress:
+            self.progress, self.moved_at = progress, time.monotonic()
+            self.report(f"running: {progress}")
+
+    def slow(self) -> str:
+        """Return how far a call was that still went on when its time was over; empty if it hung."""
+        if self.progress is None or time.monotonic() - self.moved_at > STILL_S:
+            return ""
+        return str(self.progress)
 
     async def _load(self) -> None:
         self.report("importing the candidate")
@@ -298,13 +322,13 @@ class _Run:
         return answer
 
     async def _first(self, first: Trial) -> None:
-        """Call for the first time, as a GPU would: every autotune configuration runs, then the first.
+        """Call for the first time.
 
         A masked load without `other` leaves lanes undefined. They hold NaN here, so that whatever uses them shows; a
         GPU was seen to leave zeros, so a kernel that is right with zeros is not condemned, but told.
         """
         try:
-            await self._call(first, slot=0, tune=True, detail=True)
+            await self._call(first, slot=0, detail=True)
         except _Decided:
             found = self.seen.mismatch
             if found is None or found.check not in UNDEFINED_LANES or not self._affordable():
@@ -312,7 +336,7 @@ class _Run:
             self.lanes = "zero"
             self.seen.mismatch = None
             try:
-                await self._call(first, slot=0, tune=True)
+                await self._call(first, slot=0)
             except _Decided:
                 self.seen.mismatch = found
                 raise

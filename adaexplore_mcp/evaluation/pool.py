@@ -43,6 +43,7 @@ SESSION_LIFE_S = (
 
 START_S = 120.0  # importing torch from a cold disk has been seen to take 60 s
 END_S = 5.0
+JUDGE_S = 120.0  # comparing a gigabyte takes it 10 s
 PASSED_VARIABLES = (
     "PATH",
     "LANG",
@@ -389,12 +390,13 @@ class WorkerPool:
             channel = await self._trusted("judge")
             try:
                 async with self._judging:
-                    with anyio.CancelScope(shield=True):  # a reply left unread would answer the next request
+                    # Shielded: a reply left unread would answer the next request.
+                    with anyio.CancelScope(shield=True), anyio.fail_after(JUDGE_S):
                         await channel.send(body, descriptors)
-                        with contextlib.closing(await channel.receive()) as reply:
-                            return reply.body
-            except WorkerLostError:
+                        return (await channel.receive()).body
+            except (TimeoutError, WorkerLostError) as error:
                 await self._forget("judge")
                 if attempt == 2:
-                    raise
+                    msg = f"The judge gave no answer: {error or f'none within {JUDGE_S:g} s'}."
+                    raise WorkerLostError(msg) from error
         raise AssertionError("unreachable")

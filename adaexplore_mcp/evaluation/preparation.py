@@ -1,6 +1,7 @@
 """Ask a task's own process what the task is: what it costs, how it can be made smaller, and its trials."""
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
-from adaexplore_mcp.evaluation.memfiles import first_bytes
+from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
@@ -218,7 +219,7 @@ async def make_trials(
                     else f"{name.split(',')[0]}, fresh inputs",
                     weights,
                     _attachment(answer["inputs"], reply),
-                    Attachment(answer["expected"], reply.take_descriptor()),
+                    Attachment(answer["expected"], _taken(reply)),
                     seed,
                     answer["transformed"],
                 )
@@ -254,7 +255,24 @@ def _close(*groups: Sequence[Trial] | Sequence[Attachment]) -> None:
 
 def _attachment(message: Mapping[str, Any], reply: Message) -> Attachment:
     """Take the file that belongs to an encoded value, if it holds tensors."""
-    return Attachment(message, reply.take_descriptor() if message["table"] else None)
+    return Attachment(message, _taken(reply) if message["table"] else None)
+
+
+def _taken(reply: Message) -> int:
+    """Take a file that nobody can change any more.
+
+    Raises:
+        TaskError: There is none, or the task's process keeps it writable.
+    """
+    file = reply.take_descriptor()
+    if file is None or not seal(file):
+        if file is not None:
+            os.close(file)
+        msg = "The reference's process does not hand over what it computed."
+        raise TaskError(
+            msg, "Register the operation alone, without code that touches the process it runs in."
+        )
+    return file
 
 
 def _applies(weights: Weights, transform: str, definition: Definition, *, parameters: int) -> bool:

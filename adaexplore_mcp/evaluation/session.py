@@ -1,7 +1,7 @@
 """One confined process and its stub, as the server sees them: ask, wait with a deadline, end, hear how it ended."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ import anyio
 
 from adaexplore_mcp.errors import WorkerError, WorkerLostError
 from adaexplore_mcp.evaluation.channel import Channel, Message
+from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["EndReport", "Session", "SessionEndedError", "SessionTimeoutError"]
 
@@ -44,6 +45,7 @@ class EndReport:
     last_words: Mapping[str, Any] = field(default_factory=dict)
 
 
+PROGRESS_LIMIT, PROGRESS_PER_S = 20, 4.0  # more messages than this come from no harness of ours
 OUR_FAULT = 70  # as in workers.stub
 LOST = "lost"
 
@@ -83,7 +85,12 @@ class Session:
         self._report: EndReport | None = None
 
     async def request(
-        self, body: Mapping[str, Any], descriptors: Sequence[int] = (), *, timeout_s: float
+        self,
+        body: Mapping[str, Any],
+        descriptors: Sequence[int] = (),
+        *,
+        timeout_s: float,
+        on_progress: Callable[[object], None] = lambda _: None,
     ) -> Message:
         """Ask for something and wait for the answer.
 
@@ -91,6 +98,7 @@ class Session:
             body: The request; the confined process gives it a meaning.
             descriptors: Files that ride along; they stay open here.
             timeout_s: Seconds to wait.
+            on_progress: Given what comes under `progress` before the answer.
 
         Raises:
             SessionEndedError: The process is gone.
@@ -99,7 +107,12 @@ class Session:
         try:
             with anyio.fail_after(timeout_s):
                 await self._channel.send(body, descriptors)
-                return await self._channel.receive()
+                for _ in range(PROGRESS_LIMIT + int(PROGRESS_PER_S * timeout_s)):
+                    message = await self._channel.receive()
+                    if "progress" not in message.body:
+                        return message
+                    on_progress(message.body["progress"])
+                raise FrameError("progress without end")
         except TimeoutError:
             raise SessionTimeoutError(await self.end(), timeout_s) from None
         except WorkerLostError as error:

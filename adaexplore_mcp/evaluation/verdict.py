@@ -168,6 +168,15 @@ def _ended(result: WorkloadResult, definition: Definition, target: str) -> _Deci
     del definition, target
     numerics = result.numerics
     stage = _stage(numerics.stage)
+    if numerics.timed_out_s and numerics.slow:
+        return _Decision(
+            "unsupported",
+            stage,
+            f"Cannot be judged here: after {numerics.timed_out_s:g} s Triton's interpreter had run {numerics.slow}. It "
+            "is too slow for this kernel at these sizes.",
+            "Register a workload with smaller sizes, pass a larger timeout_seconds, or judge it on a GPU.",
+            reason="too_slow_here",
+        )
     if numerics.timed_out_s:
         return _Decision(
             "timeout",

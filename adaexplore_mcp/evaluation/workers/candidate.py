@@ -10,15 +10,17 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
 * `construct`: `seed`, `init` with its file: makes the module, afresh each time.
 * `weights`: `state` with its file: copies tensors into parameters and buffers of the same name and shape.
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
-* `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `detail`: one call; the
+* `call` (before its reply, `{"progress": {...}}` once a second): `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `detail`: one call; the
   reply carries the file of the outputs.
 * `again`: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
 """
 
 import base64
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,7 @@ from adaexplore_mcp.evaluation.workers.warming import interpret_once
 
 __all__ = ["run"]
 
+PROGRESS_S = 1.0
 Reply = tuple[dict[str, Any], list[int]]
 NOT_HERE = (NotHere, NotInterpretable)
 
@@ -48,7 +51,7 @@ NOT_HERE = (NotHere, NotInterpretable)
 def run(connection: Connection, folder: Path) -> None:
     """Answer requests until the server closes the connection; get ready before there is one."""
     interpret_once()
-    candidate = _Candidate(folder)
+    candidate = _Candidate(connection, folder)
     while (received := connection.receive()) is not None:
         request, descriptors = received
         files: list[int] = []
@@ -80,7 +83,8 @@ class _Slot:
 
 
 class _Candidate:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, connection: Connection, folder: Path) -> None:
+        self.connection = connection
         self.folder = folder
         self.phase = "load"
         self.module: CandidateModule | None = None
@@ -191,6 +195,7 @@ class _Candidate:
         self.standin.poison = request["poison"]
         facts: dict[str, Any] = {}
         with (
+            self._reporting(),
             torch.no_grad(),
             self.interpreter.call(
                 request["config"],
@@ -218,6 +223,31 @@ class _Candidate:
     def again(self, _: Mapping[str, Any], __: Sequence[int]) -> Reply:
         """Hand over the outputs of the first call as they are now."""
         return self._export(self.first_outputs, {})
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Say every second how many programs have run, so that a slow kernel can be told from one that hangs."""
+
+        def report(*_: object) -> None:
+            launches = self.call_seen.launches if self.call_seen is not None else []
+            if launches:
+                x, y, z = launches[-1].grid
+                last = launches[-1]
+                progress = {
+                    "kernel": last.kernel,
+                    "launch": len(launches),
+                    "done": last.programs,
+                    "total": x * y * z,
+                }
+                self.connection.send({"progress": progress})
+
+        before = signal.signal(signal.SIGALRM, report)
+        signal.setitimer(signal.ITIMER_REAL, PROGRESS_S, PROGRESS_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
 
     def _check_places(self, kernel: str, arguments: Mapping[str, object]) -> None:
         """Refuse a launch on host memory, as Triton's launcher does.

@@ -11,7 +11,7 @@ def raised_by(tmp_path, source, phase="run", **options):
     file.write_text(source)
     try:
         exec(compile(source, str(file), "exec"), {"torch": torch})
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever it raises is the subject
         return describe(error, str(file), phase=phase, **options)
     raise AssertionError("nothing was raised")
 
