@@ -132,22 +132,27 @@ class Progress:
         launch: Which launch of the call it is, from 1.
         done: Programs that have ended.
         total: Programs of the launch.
+        operations: Calls of torch's interface so far.
     """
 
     kernel: str
     launch: int
     done: int
     total: int
+    operations: int
 
     @classmethod
     def of(cls, claim: object) -> "Progress | None":
         """Return what a progress message says, or None."""
         if not isinstance(claim, dict):
             return None
-        return cls(text(claim, "kernel", 120), *(number(claim, name) for name in ("launch", "done", "total")))
+        names = ("launch", "done", "total", "operations")
+        return cls(text(claim, "kernel", 120), *(number(claim, name) for name in names))
 
     def __str__(self) -> str:
         """Say it in words."""
+        if not self.kernel:
+            return f"{self.operations:,} calls of torch"
         return f"{self.done:,} of {self.total:,} programs of {self.kernel} (launch {self.launch})"
 
 

@@ -168,12 +168,12 @@ def _ended(result: WorkloadResult, definition: Definition, target: str) -> _Deci
     del definition, target
     numerics = result.numerics
     stage = _stage(numerics.stage)
-    if numerics.timed_out_s and numerics.slow:
+    if numerics.timed_out_s and numerics.slow and result.plan.too_large:
         return _Decision(
             "unsupported",
             stage,
-            f"Cannot be judged here: after {numerics.timed_out_s:g} s Triton's interpreter had run {numerics.slow}. It "
-            "is too slow for this kernel at these sizes.",
+            f"Cannot be judged here: after {numerics.timed_out_s:g} s it had run {numerics.slow}, and was still getting "
+            "on. This CPU is too slow for it at these sizes.",
             "Register a workload with smaller sizes, pass a larger timeout_seconds, or judge it on a GPU.",
             reason="too_slow_here",
         )
@@ -181,7 +181,8 @@ def _ended(result: WorkloadResult, definition: Definition, target: str) -> _Deci
         return _Decision(
             "timeout",
             stage,
-            f"Timeout: no answer within {numerics.timed_out_s:g} s ({_doing(numerics.stage)}).",
+            f"Timeout: no answer within {numerics.timed_out_s:g} s ({_doing(numerics.stage)}"
+            + (f"; it had run {numerics.slow})." if numerics.slow else ")."),
             "Look for a loop that does not end or a wait for another program; a slow but honest candidate needs "
             "timeout_seconds.",
             check="deadline",

@@ -126,6 +126,18 @@ def test_an_overrun_limit_is_a_timeout():
     assert outcome(None, compiled(timed_out_s=60.0)).status == "timeout"
 
 
+def test_a_large_task_whose_call_was_still_getting_on_is_not_called_a_timeout():
+    slow = replace(numerics(), timed_out_s=60.0, stage="run", slow="12 of 4,096 programs of k (launch 1)")
+    plan = Plan(workload=Workload(name="default"), edits=REDUCED, too_large=True)
+    result = WorkloadResult(plan, plan.lowered(), slow, compiled())
+    found = decide(definition(), [result], ENVIRONMENT, task_id="task_x")
+    assert (found.status, found.reason) == ("unsupported", "too_slow_here")
+    assert "12 of 4,096 programs" in found.summary
+    small = outcome(slow)
+    assert small.status == "timeout", "a small task leaves no excuse"
+    assert "12 of 4,096 programs" in small.summary
+
+
 def test_wrong_numbers_at_own_sizes_are_incorrect_with_their_evidence():
     evidence = {
         **PASSED,

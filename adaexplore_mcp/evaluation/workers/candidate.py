@@ -230,16 +230,16 @@ class _Candidate:
 
         def report(*_: object) -> None:
             launches = self.call_seen.launches if self.call_seen is not None else []
+            progress: dict[str, Any] = {"operations": self.standin.calls if self.standin is not None else 0}
             if launches:
                 x, y, z = launches[-1].grid
-                last = launches[-1]
-                progress = {
-                    "kernel": last.kernel,
+                progress |= {
+                    "kernel": launches[-1].kernel,
                     "launch": len(launches),
-                    "done": last.programs,
+                    "done": launches[-1].programs,
                     "total": x * y * z,
                 }
-                self.connection.send({"progress": progress})
+            self.connection.send({"progress": progress})
 
         before = signal.signal(signal.SIGALRM, report)
         signal.setitimer(signal.ITIMER_REAL, PROGRESS_S, PROGRESS_S)

@@ -45,6 +45,8 @@ class DeviceMode(TorchFunctionMode):
         self.handlers: dict[Callable[..., Any], Handler] = {}
         self.poison: Poison | None = None
         """What fresh memory is filled with; read at each allocation."""
+        self.calls = 0
+        """How many calls it was handed so far."""
         self.default_place = False
         """Where factories without a device put their result: `torch.set_default_device("cuda")` makes it True."""
         self.default_changed = False
@@ -57,6 +59,7 @@ class DeviceMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever torch returns
         """Take one call of torch's interface."""
+        self.calls += 1
         handler = self.handlers.get(func)
         if handler is not None:
             return handler(func, args, kwargs or {})

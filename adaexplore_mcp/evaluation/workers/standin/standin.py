@@ -84,6 +84,11 @@ class StandIn:
         return self.ledger.notes
 
     @property
+    def calls(self) -> int:
+        """How many calls of torch's interface it has seen."""
+        return self._mode.calls
+
+    @property
     def poison(self) -> Poison | None:
         """What fresh memory is filled with from now on."""
         return self._mode.poison
