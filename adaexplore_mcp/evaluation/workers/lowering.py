@@ -52,6 +52,7 @@ class Budget:
         last_resort: One more floor, kept only if it leads within the budget: an expensive run at sizes of 2 would be
             expensive and cover nothing. 0: none.
         aligned: Keep factors of two up to the floor in force, so that multiples of 64 stay multiples of 64 while they can.
+        linked: Keep constants of equal value equal, unless that does not lead within the budget.
     """
 
     flops: float
@@ -60,6 +61,7 @@ class Budget:
     floors: tuple[int, ...]
     last_resort: int = 0
     aligned: bool = False
+    linked: bool = False
 
     def excess(self, work: Work) -> float:
         """Return by what factor the work exceeds the budget, all measures multiplied; 1 within it."""
@@ -76,8 +78,8 @@ class Budget:
 SMALL = Budget(flops=3e6, elements=1.5e5, parameters=1e5, floors=(8, 4), last_resort=2)
 """A run that Triton's interpreter finishes in a second or two (512 x 512 x 512 takes 2 to 3 s)."""
 
-ALIGNED = Budget(flops=1e8, elements=5e6, parameters=3e6, floors=(128, 64, 32, 16, 8), aligned=True)
-"""For the second look at a kernel that assumes multiples of its block sizes."""
+ALIGNED = Budget(flops=1e8, elements=5e6, parameters=3e6, floors=(128, 64, 32, 16, 8), aligned=True, linked=True)
+"""For the second look at a kernel that assumes multiples of its block sizes, or that two sizes are equal as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +140,14 @@ def lower(
     def finished(edits: Edits, work: Work, *, confirmed: bool) -> Lowering:
         return Lowering(dict(edits), before, work, budget.excess(work) == 1.0, confirmed, counted.trials)
 
-    search = _Search(sizes, counted, budget, before, deadline=clock() + seconds, clock=clock)
+    deadline = clock() + seconds
+    search = _Search(sizes, counted, budget, before, deadline=deadline, clock=clock, linked=budget.linked)
     search.run()
+    if budget.linked and budget.excess(search.work) > 1.0:
+        loose = _Search(sizes, counted, budget, before, deadline=deadline, clock=clock)
+        loose.run()
+        if budget.excess(loose.work) == 1.0:
+            search = loose
     if confirm is None or not search.edits or confirm(search.edits):
         return finished(search.edits, search.work, confirmed=True)
     linked = _Search(sizes, counted, budget, before, deadline=clock() + seconds, clock=clock, linked=True)

@@ -137,6 +137,21 @@ def test_aligned_sizes_stay_multiples_while_they_can():
     assert all(value % 64 == 0 for value in values.values())
 
 
+def test_aligned_sizes_that_are_equal_stay_so():
+    result, values = Model({"m": 1024, "n": 8192, "k": 8192}, matmul).lower(ALIGNED)
+    assert result.within
+    assert values["n"] == values["k"] < 8192
+
+
+def test_aligned_sizes_that_cannot_stay_equal_are_lowered_all_the_same():
+    def shaped(m, heads):
+        return Work(flops=m * 10**6) if heads == 256 else None
+
+    result, values = Model({"m": 256, "heads": 256}, shaped).lower(ALIGNED)
+    assert values["heads"] == 256
+    assert values["m"] < 256
+
+
 def test_aligned_keeps_small_constants():
     _, values = Model(
         {"m": 8192, "n": 8192, "heads": 16}, lambda m, n, heads: Work(flops=m * n * heads)
