@@ -7,7 +7,6 @@ import argparse
 import importlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,6 +49,8 @@ STATUS_CODES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    if sys.platform != "linux":
+        sys.exit("adaexplore-mcp runs on Linux; from elsewhere use: ssh gpu-box adaexplore-mcp serve")
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.command(arguments)
@@ -74,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="adaexplore-mcp",
         description="Compile, verify, time and remember the GPU kernels a coding agent writes.",
-        epilog="Each flag can be set by an environment variable: --home by ADAEXPLORE_HOME, and so on.",
+        epilog="Each setting of serve, call and doctor can come from the environment too: --home from ADAEXPLORE_HOME, "
+        "--root from ADAEXPLORE_ROOTS, and so on.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -109,7 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(command=_doctor)
 
-    demo = commands.add_parser("demo", help="take a real task through the server", add_help=False)
+    about = "Take a real task through the server: register it, submit four kernels, show each verdict."
+    demo = commands.add_parser("demo", help="take a real task through the server", description=about)
     demo.set_defaults(command=_demo)
 
     for command in (serve, call, doctor):
@@ -191,6 +194,8 @@ def _call(arguments: argparse.Namespace) -> int:
     overrides: dict[str, Any] = {"max_wait": 3600.0}
     if arguments.kernel_file is not None:
         kernel = arguments.kernel_file.expanduser().resolve()
+        if not kernel.is_file():
+            raise RequestError(f"There is no file {str(kernel)!r}.", "Check --kernel-file.")
         payload["kernel_path"] = str(kernel)
         # Whoever may name a file on the command line may read it.
         overrides["roots"] = (*_settings(arguments).roots, kernel.parent)
@@ -296,7 +301,3 @@ def _complain(error: object) -> None:
     """Say what is wrong in one line."""
     if sys.stderr is not None:  # closed by whoever started us
         sys.stderr.write(f"adaexplore-mcp: {' '.join(str(error).split())}\n")
-
-
-if os.name != "posix":  # pragma: no cover - Linux only; said here rather than by an ImportError of fcntl
-    sys.exit("adaexplore-mcp runs on Linux; from elsewhere use: ssh gpu-box adaexplore-mcp serve")

@@ -221,7 +221,6 @@ class RegisterRequest(Value):
     mutates: list[str] = []
     baseline: bytes = b""
     """Source of the owner's own kernel; empty without one."""
-    baseline_path: Path | None = None
     policy: Policy = Policy()
 
 

@@ -21,31 +21,28 @@ class TaskTable:
         self._database = database
 
     async def put(self, record: TaskRecord) -> bool:
-        """Keep a task; one with this id stays as it is but for its summary, which this machine may know better.
+        """Keep a task, in place of one with this id: its name may be another, its plans those of this version.
 
         Returns:
             Whether the task is new.
         """
 
         def put(sqlite: "Sqlite") -> bool:
-            summary = to_json(record.summary.to_wire())
-            cursor = sqlite.conn.execute(
+            known = sqlite.execute("SELECT 1 FROM tasks WHERE task_id = ?", [record.task_id]).fetchone()
+            sqlite.conn.execute(
                 "INSERT INTO tasks (task_id, name, format, content, summary, created_at) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (task_id) DO NOTHING",
+                " ON CONFLICT (task_id) DO UPDATE"
+                " SET name = excluded.name, content = excluded.content, summary = excluded.summary",
                 [
                     record.task_id,
                     record.summary.name,
                     record.summary.format,
                     to_json(record.content),
-                    summary,
+                    to_json(record.summary.to_wire()),
                     time.time(),
                 ],
             )
-            if not (new := cursor.rowcount == 1):
-                sqlite.conn.execute(
-                    "UPDATE tasks SET summary = ? WHERE task_id = ?", [summary, record.task_id]
-                )
-            return new
+            return known is None
 
         return await self._database.write(put)
 

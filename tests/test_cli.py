@@ -246,3 +246,16 @@ def test_every_status_has_an_exit_code():
 
     statuses = set(get_args(Status)) | set(get_args(JobView.model_fields["status"].annotation)) - {"done"}
     assert set(cli.STATUS_CODES) == statuses
+
+
+def test_a_kernel_file_that_is_not_there_is_named(run, task_id):
+    done = run(
+        "call", "compile_and_verify", json.dumps({"task_id": task_id}), "--kernel-file", "no.py", code=2
+    )
+    assert "no.py" in done.stderr
+    assert "--kernel-file" in done.stderr
+
+
+def test_every_command_has_a_help(run):
+    for command in ("serve", "call", "doctor", "demo"):
+        assert command in run(command, "--help", code=0).stdout

@@ -328,6 +328,20 @@ async def test_a_long_text_is_read_page_by_page(settings):
         )
 
 
+async def test_candidates_and_receipts_are_read_like_artifacts(settings):
+    async with connected(settings) as client:
+        task_id = await registered(client)
+        source = kernel("correct")
+        outcome = await call(client, "compile_and_verify", task_id=task_id, kernel=source)
+        page = await call(client, "read_artifact", artifact_id=outcome["candidate_id"])
+        assert (page["kind"], page["text"]) == ("candidate", source)
+        page = await call(client, "read_artifact", artifact_id=outcome["receipt_id"])
+        assert page["kind"] == "receipt"
+        assert json.loads(page["text"])["outcome"]["status"] == "correct"
+        said = await refused(client, "read_artifact", artifact_id=outcome["receipt_id"][:-1] + "~")
+        assert f"Did you mean {outcome['receipt_id']}?" in said
+
+
 async def test_the_machine_says_what_it_cannot_do(settings):
     async with connected(settings) as client:
         device = await call(client, "get_device")

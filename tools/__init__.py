@@ -49,7 +49,7 @@ class ToolEntry:
 TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(register_task, core=True),
     ToolEntry(list_tasks, read_only=True, core=True),
-    ToolEntry(compile_and_verify, core=True),
+    ToolEntry(compile_and_verify, idempotent=False, core=True),
     ToolEntry(job_status, read_only=True, core=True),
     ToolEntry(cancel_job, destructive=True),
     ToolEntry(get_device, read_only=True),

@@ -1,10 +1,12 @@
 """Read long texts that were kept aside."""
 
-from typing import Annotated
+import json
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from adaexplore_mcp.errors import NotFoundError, RequestError
+from adaexplore_mcp.memory_store import EvaluationTable
 from adaexplore_mcp.models import ArtifactPage
 from adaexplore_mcp.services.files import nearest, shortened
 from adaexplore_mcp.tools.answers import Answer, answer
@@ -12,36 +14,57 @@ from adaexplore_mcp.tools.parameters import Ctx, services_of
 
 __all__ = ["read_artifact"]
 
+KINDS: dict[str, Literal["candidate", "receipt"]] = {"cand": "candidate", "rcpt": "receipt"}
+"""By the beginning of a handle, what it names beside artifacts."""
+
 
 async def read_artifact(
     ctx: Ctx,
-    artifact_id: str,
+    artifact_id: Annotated[str, Field(description="Or a receipt_id or candidate_id.")],
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=16_000)] = 8000,
 ) -> Answer:
-    """Read a log, traceback or PTX that an outcome names, in pages of characters."""
-    evaluations = services_of(ctx).store.evaluations
-    artifact = await evaluations.artifact(artifact_id)
-    if artifact is None:
-        alike = nearest(artifact_id, await evaluations.ids("artifact"))
-        hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
-        raise NotFoundError(
-            f"There is no artifact {shortened(artifact_id)}.{hint}",
-            "Use an artifact_id that an outcome names.",
-        )
-    size = len(artifact.text)
+    """Read a log, traceback, receipt or candidate that an answer names, in pages of characters."""
+    kind, text = await _found(services_of(ctx).store.evaluations, artifact_id)
+    size = len(text)
     if offset > size:
         raise RequestError(f"offset cannot be {offset}: the text ends at {size}.", "Begin at 0.")
     end = min(offset + limit, size)
     page = ArtifactPage(
-        summary=f"Characters {offset} to {end} of {size} of {artifact.kind} {artifact_id}.",
+        summary=f"Characters {offset} to {end} of {size} of {kind} {artifact_id}.",
         next_step=f"Call read_artifact with offset {end} for the rest." if end < size else "",
         artifact_id=artifact_id,
-        kind=artifact.kind,
+        kind=kind,
         size=size,
         offset=offset,
         has_more=end < size,
         next_offset=end if end < size else 0,
-        text=artifact.text[offset:end],
+        text=text[offset:end],
     )
     return answer(page.to_wire())
+
+
+async def _found(evaluations: EvaluationTable, handle: str) -> tuple[str, str]:
+    """Return kind and text of what a handle names.
+
+    Raises:
+        NotFoundError: Nothing is kept under it; names the nearest.
+    """
+    kind = KINDS.get(handle.partition("_")[0], "artifact")
+    match kind:
+        case "candidate":
+            if (source := await evaluations.candidate(handle)) is not None:
+                return kind, source.decode(errors="backslashreplace")
+        case "receipt":
+            if (receipt := await evaluations.receipt(handle)) is not None:
+                told = {**receipt.receipt, "outcome": receipt.outcome.to_wire()}
+                return kind, json.dumps(told, indent=1, ensure_ascii=False)
+        case _:
+            if (artifact := await evaluations.artifact(handle)) is not None:
+                return artifact.kind, artifact.text
+    alike = nearest(handle, await evaluations.ids(kind))
+    hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
+    raise NotFoundError(
+        f"There is no {kind} {shortened(handle)}.{hint}",
+        "Use an artifact_id, receipt_id or candidate_id of an earlier answer.",
+    )

@@ -56,9 +56,9 @@ async def compile_and_verify(
     async def verify(report: Report) -> Outcome:
         return await services.evaluations.verify(request, report)
 
-    again = {"task_id": task_id, "target": target, "agent": agent}
+    again: dict[str, str | float] = {"task_id": task_id, "target": target, "agent": agent}
     if timeout_seconds != 60.0:
-        again["timeout_seconds"] = f"{timeout_seconds:g}"
+        again["timeout_seconds"] = timeout_seconds
     result: Outcome | JobView = await services.jobs.run(
         Call("compile_and_verify", {key: value for key, value in again.items() if value}, source),
         verify,

@@ -55,9 +55,11 @@ def _plain(schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int
         }
     result: Schema = {}
     for key, value in schema.items():
+        if key in {"title", "default", "description"} and value in ("", [], {}):
+            continue  # empty where it is not given: no host needs to be told
         match key, value:
-            case ("title" | "default" | "description", "" | [] | {}) | ("title", str()):
-                continue  # empty where it is not given: no host needs to be told
+            case ("title", str()) | ("default", dict()):  # an object's fields have their own
+                continue
             case ("additionalProperties", bool()):
                 continue
             case (name, _) if name in (UNTOLD if depth < 2 else UNTOLD_INSIDE):

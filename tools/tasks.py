@@ -35,6 +35,7 @@ from adaexplore_mcp.tools.parameters import (
 
 __all__ = ["list_tasks", "register_task"]
 
+SENT_AGAIN = "… the text sent before …"
 Source = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
@@ -91,7 +92,7 @@ async def register_task(
     services = services_of(ctx)
     arguments = {
         "name": name,
-        "source": source and "(the same text)",
+        "source": source and SENT_AGAIN,
         "source_path": source_path,
         "entry": entry,
         "import_root": import_root,
@@ -100,18 +101,28 @@ async def register_task(
         "vary": {size: limits.to_wire() for size, limits in vary.items()},
         "domains": domains,
         "mutates": mutates,
-        "baseline": baseline and "(the same text)",
+        "baseline": baseline and SENT_AGAIN,
         "baseline_path": baseline_path,
         "policy": policy.to_wire(),
     }
     file, entry = _split_entry(entry)
+    if file and source_path and file != source_path:
+        raise RequestError(
+            f"entry names the file {shortened(file)}, source_path the file {shortened(source_path)}.",
+            "Give the file once.",
+        )
     text = encoded(source, "source")
-    file_bytes, source_file = await _read(services, "", source_path or file)
+    file_bytes, source_file = await _read(services, "source", "", source_path or file)
     if not text and source_file is None:
         raise RequestError("There is no reference.", "Give source (its text) or source_path (a file).")
+    if import_root and source_file is None:
+        raise RequestError(
+            f"import_root {shortened(import_root)} was given without a file to import.",
+            "Give source_path, or an entry such as pkg/ops.py:name.",
+        )
     if baseline and baseline_path:
         raise RequestError("Both baseline and baseline_path were given.", "Give one of them.")
-    baseline_bytes, baseline_file = await _read(services, baseline, baseline_path)
+    baseline_bytes, _ = await _read(services, "baseline", baseline, baseline_path)
     request = RegisterRequest(
         name=name,
         source=file_bytes if source_file is not None else text,
@@ -125,7 +136,6 @@ async def register_task(
         domains=domains,
         mutates=mutates,
         baseline=baseline_bytes,
-        baseline_path=baseline_file,
         policy=policy,
     )
 
@@ -162,7 +172,8 @@ async def list_tasks(
 
 def _counted(count: int, query: str, *, more: bool) -> str:
     matching = f" matching {shortened(query)}" if query else ""
-    return f"{count} tasks{matching}{', and there are more' if more else ''}."
+    plural = "" if count == 1 else "s"
+    return f"{count} task{plural}{matching}{', and there are more' if more else ''}."
 
 
 def _brief(task: TaskSummary) -> dict[str, Any]:
@@ -217,10 +228,10 @@ def _split_entry(entry: str) -> tuple[str, str]:
     return path, name
 
 
-async def _read(services: Services, text: str, path: str) -> tuple[bytes, Path | None]:
+async def _read(services: Services, what: str, text: str, path: str) -> tuple[bytes, Path | None]:
     """Return source given as text or by path, and the file it was read from."""
     if not path:
-        return encoded(text, "source"), None
+        return encoded(text, what), None
     roots = services.settings.roots
     file = allowed_path(path, roots)
     return await anyio.to_thread.run_sync(read_file, file, roots), file

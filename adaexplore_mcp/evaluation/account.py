@@ -26,6 +26,8 @@ __all__ = [
 
 HARMLESS_OPERATORS = frozenset({
     "copy_", "clone", "_to_copy", "fill_", "zero_", "zeros", "ones", "full", "empty", "arange", "contiguous", "detach",
+    "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty",
+    "empty_strided", "new_empty_strided", "scalar_tensor", "_local_scalar_dense", "resize_", "set_",
 })  # fmt: skip
 """Operators that move or make memory: no arithmetic that a kernel should have done."""
 
@@ -42,7 +44,7 @@ class Environment:
     """What every outcome says about the machine.
 
     Args:
-        versions: python, torch, triton, numpy.
+        versions: Of torch and triton.
         isolation: Level and layers.
         target: What was compiled for.
     """

@@ -1,24 +1,27 @@
 """The server's end of a connection to a worker: asynchronous, bounded, closed exactly once."""
 
 import os
+import select
 import socket
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
-from anyio.abc import UNIXSocketStream
+from anyio.abc import SocketAttribute, UNIXSocketStream
 
 from adaexplore_mcp.errors import WorkerLostError
 from adaexplore_mcp.evaluation.wire import (
     MAX_DESCRIPTORS,
     RECEIVE_BYTES,
-    FrameError,
     FrameReader,
     encode_frame,
 )
 
 __all__ = ["Channel", "Message"]
+
+
+SEND_S = 5.0
 
 
 class Message:
@@ -74,12 +77,18 @@ class Channel:
         """
         frame = encode_frame(body, len(descriptors))
         try:
-            if descriptors:
-                # A single sendmsg may take only part of a long frame, so the descriptors ride on the header alone.
-                await self._stream.send_fds(frame[:1], list(descriptors))
-                await self._stream.send(frame[1:])
-            else:
-                await self._stream.send(frame)
+            # Shielded: half a frame would be the end of a connection that others use too.
+            with anyio.move_on_after(SEND_S, shield=True) as sending:
+                if descriptors:
+                    # A single sendmsg may take only part of a long frame, so the descriptors ride on the header alone.
+                    await self._stream.send_fds(frame[:1], list(descriptors))
+                    await self._stream.send(frame[1:])
+                else:
+                    await self._stream.send(frame)
+            if sending.cancelled_caught:
+                await self.close()
+                msg = f"{self.peer} took nothing for {SEND_S:g} s"
+                raise WorkerLostError(msg)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             msg = f"{self.peer} is gone"
             raise WorkerLostError(msg) from error
@@ -88,19 +97,27 @@ class Channel:
         """Wait for the next message.
 
         Raises:
-            WorkerLostError: The peer closed its end, or sent what is no message.
+            WorkerLostError: The peer closed its end.
+            FrameError: It sent what is no message.
         """
         try:
             while (taken := self._reader.take()) is None:
                 data, descriptors = await self._stream.receive_fds(RECEIVE_BYTES, MAX_DESCRIPTORS)
                 self._reader.feed(data, descriptors)
-        except FrameError as error:
-            msg = f"{self.peer} sent what is no message: {error}"
-            raise WorkerLostError(msg) from error
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             msg = f"{self.peer} closed the connection"
             raise WorkerLostError(msg) from error
         return Message(*taken)
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the connection is closed, by this side or by the peer."""
+        descriptor = self._stream.extra(SocketAttribute.raw_socket).fileno()  # noqa: S610 - no Django here
+        if descriptor < 0:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     async def close(self) -> None:
         """Close the connection; the peer sees the end of it."""

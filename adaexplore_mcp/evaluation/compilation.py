@@ -14,6 +14,7 @@ from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Failure, bui
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment
+from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["Compilation", "CompileReport"]
 
@@ -30,6 +31,7 @@ class CompileReport:
         failure: What stopped it.
         ended: How its process ended, if it ended by itself.
         timed_out_s: The limit it overran; 0 if it did not.
+        forged: What it sent that is no result; empty if it did not.
         builds: One entry per compiled specialisation.
         facts: Launches, operators and notes of the call.
         faked: Whether it ran on fake tensors at full size.
@@ -39,6 +41,7 @@ class CompileReport:
     failure: Failure | None = None
     ended: EndReport | None = None
     timed_out_s: float = 0.0
+    forged: str = ""
     builds: list[BuildClaim] = field(default_factory=list)
     facts: CallFacts = field(default_factory=CallFacts)
     faked: bool = True
@@ -47,7 +50,7 @@ class CompileReport:
     @property
     def compiled(self) -> bool:
         """Whether everything it launched was compiled."""
-        return self.failure is None and self.ended is None and not self.timed_out_s
+        return self.failure is None and self.ended is None and not self.timed_out_s and not self.forged
 
 
 class Compilation:
@@ -123,6 +126,10 @@ class Compilation:
             # A compiler that aborts takes its process with it: then the kernel, not the process, is at fault.
             seen.failure = Failure.of({"failure": error.report.last_words or None})
             seen.ended = error.report if seen.failure is None else None
+            await self.close()
+        except FrameError as error:
+            # Its harness does not speak like this: the candidate does, on a descriptor that is not its own.
+            seen.forged = f"it sent what is no result: {error}"
             await self.close()
         except BaseException:
             await self.close()  # a reply that nobody waited for would answer the next request

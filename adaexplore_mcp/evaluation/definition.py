@@ -67,9 +67,6 @@ class Plan(Value):
     flops: int = 0
     bytes: int = 0
     parameters: int = 0
-    peak_bytes: int = 0
-    elements: int = 0
-    accumulation: int = 1
     inputs: list[TensorSpec] = []
     outputs: list[TensorSpec] = []
     mutates: list[str] = []
@@ -82,6 +79,8 @@ class Plan(Value):
     """Arguments of a call at own sizes, without contents."""
     state: list[str] = []
     """Names of parameters and buffers."""
+    constants: list[str] = []
+    """Names of the size constants."""
     too_large: bool = False
     """More than the interpreter can do in seconds; lowered where that was possible."""
     constant: bool = False

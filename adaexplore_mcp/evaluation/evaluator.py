@@ -30,7 +30,7 @@ __all__ = ["Evaluation", "Evaluator"]
 
 DEFAULT_WORKLOAD = "default"
 KEPT_BYTES = 1 << 30  # of trials kept for later candidates
-KEPT_SETS = 64
+KEPT_FILES = 400  # a set has 8 to 17, and many systems allow a process 1,024 descriptors
 USES = 50  # after this many candidates a task's trials are drawn anew
 GOOD = frozenset({"correct", "plausible"})
 
@@ -141,10 +141,11 @@ class Evaluator:
 
     def _forget(self) -> None:
         """Close the trials used longest ago while there are too many; never the latest."""
-        total = sum(trials.size for trials, _ in self._kept.values())
-        while len(self._kept) > 1 and (total > KEPT_BYTES or len(self._kept) > KEPT_SETS):
+        size = sum(trials.size for trials, _ in self._kept.values())
+        files = sum(trials.files for trials, _ in self._kept.values())
+        while len(self._kept) > 1 and (size > KEPT_BYTES or files > KEPT_FILES):
             _, (oldest, _) = self._kept.popitem(last=False)
-            total -= oldest.size
+            size, files = size - oldest.size, files - oldest.files
             oldest.close()
 
     # --- candidates
@@ -225,6 +226,11 @@ class Evaluator:
         return Evaluation(outcome, receipt, _texts(results[-1]))
 
     # --- life
+
+    async def release_idle(self, after_s: float) -> None:
+        """End the workers and close all files if nobody has used them for `after_s` seconds."""
+        if await self.pool.release_idle(after_s):
+            self.close_files()
 
     async def aclose(self) -> None:
         """End all workers and close all files."""

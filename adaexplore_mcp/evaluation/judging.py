@@ -1,9 +1,12 @@
 """Decide about the outputs of one call: their description here, their bytes by the judge."""
 
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import text
 from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
@@ -14,6 +17,8 @@ from adaexplore_mcp.evaluation.wire import FrameError
 __all__ = ["Judging", "Mismatch"]
 
 MAX_OUTPUTS = 4096
+LARGEST_ITEM = 16  # bytes of a complex128
+PADDING = 64
 SOLID_CHECKS = frozenset({"dtype", "unwritten"})
 """Checks of the judge that a lowered size cannot cause."""
 
@@ -68,6 +73,7 @@ class Judging:
         name: str,
         poison: str = "",
         inputs: int | None = None,
+        later: bool = False,
     ) -> Mismatch | Mapping[str, Any]:
         """Judge what one call returned.
 
@@ -78,12 +84,14 @@ class Judging:
             name: What was special about this call.
             poison: With what fresh memory was filled during it.
             inputs: The inputs as they are after the call; None to leave them out.
+            later: Other calls came between: an output that may be an input has other values by now.
 
         Returns:
             A mismatch, or the comparison of the worst output that passed.
 
         Raises:
             FrameError: The process describes no outputs.
+            TaskError: What the reference's process left is no yardstick.
         """
         got = check_entries(answer.get("outputs"))
         if not seal(file):
@@ -92,7 +100,10 @@ class Judging:
             )
         if (found := self._described(trial, answer, got, name)) is not None:
             return found
-        reply = await self._compare(trial, got, file, inputs, poison)
+        if os.fstat(file).st_size > _described_bytes(got) + PADDING:
+            raise FrameError("more bytes than its outputs have")
+        changing = frozenset(self._trials.aliases) if later else frozenset()
+        reply = await self._compare(trial, got, file, inputs=inputs, poison=poison, left_out=changing)
         if changed := reply.pop("changed"):
             first = changed[0]
             count = f"{first['count']} element{'s' * (first['count'] != 1)}"
@@ -109,16 +120,26 @@ class Judging:
         return Mismatch(str(reply["check"]), name, reply, solid=reply["check"] in SOLID_CHECKS)
 
     async def _compare(
-        self, trial: Trial, got: Sequence[Mapping[str, Any]], file: int, inputs: int | None, poison: str
+        self,
+        trial: Trial,
+        got: Sequence[Mapping[str, Any]],
+        file: int,
+        *,
+        inputs: int | None = None,
+        poison: str = "",
+        left_out: frozenset[str] = frozenset(),
     ) -> dict[str, Any]:
+        def compared(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+            return [entry for entry in entries if "plain" not in entry and entry["path"] not in left_out]
+
         files = [*trial.expected.files, file]
         look = inputs is not None and trial.inputs.file is not None
         if look:
             files += [*trial.inputs.files, int(inputs or 0)]
         reply = await self._pool.judge(
             {
-                "expected": [entry for entry in trial.expected.message if "plain" not in entry],
-                "got": [entry for entry in got if "plain" not in entry],
+                "expected": compared(trial.expected.message),
+                "got": compared(got),
                 "inputs": trial.inputs.message,
                 "mutated": self._trials.mutated if look else [],
                 "rule": self._rule,
@@ -129,6 +150,9 @@ class Judging:
         )
         if "malformed" in reply:
             raise FrameError(reply["malformed"])
+        if "no_yardstick" in reply:
+            msg = f"The reference's process did not hand over what it computed: {reply['no_yardstick']}."
+            raise TaskError(msg, "Register the operation alone, without code that touches its process.")
         return reply
 
     async def _stale(self, trial: Trial, got: Sequence[Mapping[str, Any]], file: int) -> Trial | None:
@@ -137,7 +161,7 @@ class Judging:
             return None
         for other in self._trials.trials:
             same = other is trial or expects_the_same(other, trial)
-            if not same and (await self._compare(other, got, file, None, ""))["passed"]:
+            if not same and (await self._compare(other, got, file))["passed"]:
                 return other
         return None
 
@@ -195,6 +219,12 @@ def check_entries(entries: object) -> Sequence[Mapping[str, Any]]:
         if not described and not (isinstance(entry.get("plain"), str) and len(entry["plain"]) <= 400):
             raise FrameError("an output that is described wrongly")
     return entries
+
+
+def _described_bytes(entries: Sequence[Mapping[str, Any]]) -> int:
+    """Return the bytes of memory that outputs end before, at most, as they are described."""
+    tensors = [entry for entry in entries if "plain" not in entry]
+    return max((entry["start"] + math.prod(entry["shape"]) * LARGEST_ITEM for entry in tensors), default=0)
 
 
 def _named(answer: Mapping[str, Any], name: str) -> dict[str, str]:

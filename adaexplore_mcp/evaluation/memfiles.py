@@ -8,16 +8,21 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-__all__ = ["copy_file", "first_bytes", "refill", "seal"]
+__all__ = ["copy_file", "empty_file", "first_bytes", "refill", "seal"]
 
 COPY_BYTES = 8 << 20
 SIZE_SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 ZEROS = bytes(1 << 20)
 
 
+def empty_file() -> int:
+    """Return the descriptor of a new memory file that another process will fill."""
+    return os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
 def copy_file(source: int) -> int:
     """Return the descriptor of a new memory file with the same content, of a size that stays."""
-    target = os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    target = empty_file()
     os.ftruncate(target, os.fstat(source).st_size)
     _copy_data(source, target)
     fcntl.fcntl(target, fcntl.F_ADD_SEALS, SIZE_SEALS)

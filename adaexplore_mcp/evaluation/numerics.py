@@ -9,20 +9,19 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio.to_thread
 
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.claims import CallFacts, Failure, Finding, Integrity, Progress, findings, texts
 from adaexplore_mcp.evaluation.judging import Judging, Mismatch
-from adaexplore_mcp.evaluation.memfiles import copy_file, refill
+from adaexplore_mcp.evaluation.memfiles import copy_file, empty_file, refill
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
-from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
+from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["NumericsReport", "run_numerics"]
@@ -36,6 +35,8 @@ CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than th
 
 UNDEFINED_LANES = frozenset({"values", "nonfinite", "unwritten"})
 """Checks that lanes left undefined by a masked load can fail."""
+OVERWRITTEN = frozenset({"values", "nonfinite", "stale_output", "precision_class"})
+"""Checks that outputs fail which were right at first and have been written over."""
 FATAL_FINDINGS = {
     "misaligned_access": "misaligned_access",
     "gather_index": "out_of_bounds",
@@ -220,7 +221,7 @@ class _Run:
         *,
         timeout_s: float,
         **fields: Any,  # noqa: ANN401 - JSON
-    ) -> tuple[dict[str, Any], Message]:
+    ) -> dict[str, Any]:
         message = await self.session.request(
             {"op": op, **fields}, files, timeout_s=timeout_s, on_progress=self._on_progress
         )
@@ -232,7 +233,7 @@ class _Run:
         answer = message.body.get("ok")
         if not isinstance(answer, dict):
             raise FrameError("a reply without an answer")
-        return answer, message
+        return answer
 
     def _on_progress(self, claim: object) -> None:
         progress = Progress.of(claim)
@@ -294,32 +295,33 @@ class _Run:
         config: int | None = None,
         tune: bool = False,
         detail: bool = False,
-    ) -> dict[str, Any]:
+    ) -> None:
         """Call the candidate once and have the outputs judged."""
         self.report(f"running {name or trial.name}")
         inputs = await self._put(trial, slot)
         poison = "nan" if self.seen.calls % 2 == 0 else "huge"
         left = max(0.1, self.calls_end - time.monotonic())
         started = time.monotonic()
-        answer, message = await self._ask(
-            "call",
-            slot=slot,
-            poison=poison,
-            lanes=self.lanes,
-            config=config,
-            tune=tune,
-            detail=detail,
-            timeout_s=left,
-        )
-        self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)
-        self.seen.calls += 1
-        if detail:
-            self.seen.facts = CallFacts.of(answer)
-        self._take_findings(answer)
-        # First what says where the fault is; the numbers only say that there is one.
-        self._fatal_findings(name or trial.name)
-        await self._judge(trial, answer, message, name=name or trial.name, poison=poison, inputs=inputs)
-        return answer
+        with _outputs() as file:
+            answer = await self._ask(
+                "call",
+                [file],
+                slot=slot,
+                poison=poison,
+                lanes=self.lanes,
+                config=config,
+                tune=tune,
+                detail=detail,
+                timeout_s=left,
+            )
+            self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)
+            self.seen.calls += 1
+            if detail:
+                self.seen.facts = CallFacts.of(answer)
+            self._take_findings(answer)
+            # First what says where the fault is; the numbers only say that there is one.
+            self._fatal_findings(name or trial.name)
+            await self._judge(trial, answer, file, name=name or trial.name, poison=poison, inputs=inputs)
 
     async def _first(self, first: Trial) -> None:
         """Call for the first time.
@@ -346,22 +348,18 @@ class _Run:
         """Look at the outputs of the first call again: a later call must not have overwritten them."""
         if self.seen.calls < 2:
             return
-        answer, message = await self._ask("again", timeout_s=self.timeout_s)
         name = "the outputs of the first call, after later calls"
-        try:
-            await self._judge(first, answer, message, name=name)
-        except _Decided:
-            found = self.seen.mismatch
-            if found is not None and found.check in {
-                "values",
-                "nonfinite",
-                "stale_output",
-                "precision_class",
-            }:
-                detail = "a later call changed the outputs of the first one: they share memory"
-                evidence = {**found.evidence, "detail": detail}
-                self.seen.mismatch = Mismatch("output_overwritten", name, evidence, solid=True)
-            raise
+        with _outputs() as file:
+            answer = await self._ask("again", [file], timeout_s=self.timeout_s)
+            try:
+                await self._judge(first, answer, file, name=name, later=True)
+            except _Decided:
+                found = self.seen.mismatch
+                if found is not None and found.check in OVERWRITTEN:
+                    detail = "a later call changed the outputs of the first one: they share memory"
+                    evidence = {**found.evidence, "detail": detail}
+                    self.seen.mismatch = Mismatch("output_overwritten", name, evidence, solid=True)
+                raise
 
     async def _configurations(self, first: Trial) -> None:
         """Run every autotune configuration once for its numbers, as far as time allows."""
@@ -386,13 +384,9 @@ class _Run:
     async def _weights(self) -> None:
         """Try other weights: loaded where names match, else given by construction under another seed."""
         randomised, other = self.trials.named("randomised"), self.trials.named("other seed")
-        state = self.trials.state
-        if not randomised or state is None or not self._affordable(3.0):
+        if not randomised or not self._affordable(3.0):
             return
-        await self._construct(self.trials.construct_seed, self.trials.init)
-        answer, _ = await self._ask("weights", state.files, state=state.message, timeout_s=self.timeout_s)
-        self.seen.stage = "run"
-        self.seen.unloaded = texts(answer, "unloaded", 120)
+        self.seen.unloaded = await self._load_state("randomised")
         try:
             for trial in randomised:
                 await self._call(trial, slot=2)
@@ -400,12 +394,24 @@ class _Run:
             mismatch = self.seen.mismatch
             if mismatch is None or not other:
                 raise
-            # Weights packed at construction do not follow load_state_dict: that alone is no fault.
+            # Weights packed at construction do not follow load_state_dict: that alone is no fault, where another seed
+            # gives others. A norm's ones and zeros stay what they are under every seed, so they must follow.
             self.seen.mismatch = None
+            for trial in self.trials.named("constants randomised"):
+                await self._load_state("constants randomised")
+                await self._call(trial, slot=2)
             await self._construct(self.trials.other_seed, self.trials.other_init)
             self.seen.stage = "run"
             await self._call(other[0], slot=3)
             self.seen.weights_bound = True
+
+    async def _load_state(self, weights: Weights) -> list[str]:
+        """Construct afresh and load parameters; return the names of those for which the candidate has no tensor."""
+        state = self.trials.states[weights]
+        await self._construct(self.trials.construct_seed, self.trials.init)
+        answer = await self._ask("weights", state.files, state=state.message, timeout_s=self.timeout_s)
+        self.seen.stage = "run"
+        return texts(answer, "unloaded", 120)
 
     # --- judging
 
@@ -413,19 +419,16 @@ class _Run:
         self,
         trial: Trial,
         answer: Mapping[str, Any],
-        message: Message,
+        file: int,
         *,
         name: str,
         poison: str = "",
         inputs: int | None = None,
+        later: bool = False,
     ) -> None:
-        file = message.take_descriptor()
-        if file is None:
-            raise FrameError("outputs without a file")
-        try:
-            found = await self.judging.judge(trial, answer, file, name=name, poison=poison, inputs=inputs)
-        finally:
-            os.close(file)
+        found = await self.judging.judge(
+            trial, answer, file, name=name, poison=poison, inputs=inputs, later=later
+        )
         if isinstance(found, Mismatch):
             self._decide(found)
         elif self.seen.passed is None or (found["nrmse"] or 0) >= (self.seen.passed["nrmse"] or 0):
@@ -450,6 +453,16 @@ class _Run:
             if check is not None and not (check == "race" and each.atomics_used):
                 evidence = {"detail": each.detail}
                 self._decide(Mismatch(check, trial, evidence, solid=True, kernel=each.kernel, line=each.line))
+
+
+@contextlib.contextmanager
+def _outputs() -> Iterator[int]:
+    """Give a file for the outputs of one call."""
+    file = empty_file()
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def _same_layout(one: Trial, other: Trial) -> bool:

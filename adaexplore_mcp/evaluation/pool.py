@@ -29,6 +29,7 @@ from adaexplore_mcp.evaluation.channel import Channel
 from adaexplore_mcp.evaluation.sandbox import Layers
 from adaexplore_mcp.evaluation.scratch import ScratchError, ScratchFolder
 from adaexplore_mcp.evaluation.session import Session
+from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["WorkerPool", "Workers"]
 
@@ -42,7 +43,7 @@ SESSION_LIFE_S = (
 )
 
 START_S = 120.0  # importing torch from a cold disk has been seen to take 60 s
-END_S = 5.0
+END_S = 3.0  # clients kill a server that has not ended after 5 s
 JUDGE_S = 120.0  # comparing a gigabyte takes it 10 s
 PASSED_VARIABLES = (
     "PATH",
@@ -84,6 +85,11 @@ class Workers:
     parents: dict[str, Channel] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the supervisor or the first worker has ended."""
+        return self.supervisor.poll() is not None or self.base.hung_up
+
     def end_now(self, wait_s: float) -> None:
         """End everything, without an event loop; returns when the supervisor is gone or time is over."""
         if self.lifeline >= 0:
@@ -92,7 +98,8 @@ class Workers:
         try:
             self.supervisor.wait(wait_s)
         except subprocess.TimeoutExpired:
-            self.supervisor.kill()
+            self.supervisor.kill()  # the stubs of its sessions see that and end them
+            self.supervisor.wait()
         self.scratch.close()
 
 
@@ -111,7 +118,7 @@ class WorkerPool:
     ) -> None:
         self._python = worker_python
         self._scratch = scratch
-        self._memory_bytes = memory_bytes
+        self.memory_bytes = memory_bytes
         self._stderr = stderr
         self._workers: Workers | None = None
         self._starting = anyio.Lock()  # one generation at a time
@@ -119,6 +126,7 @@ class WorkerPool:
         self._roles = {role: anyio.Lock() for role in ("interpret", "compile", "judge")}  # one of each
         self._judging = anyio.Lock()  # the judge answers one request after the other
         self._spares: dict[Role, tuple[Session, float]] = {}
+        self._preparing: set[Role] = set()
         self.sessions = 0
         self.last_used = time.monotonic()
 
@@ -131,7 +139,7 @@ class WorkerPool:
             WorkerError: They cannot be started; says why and what to do.
         """
         async with self._starting:
-            if self._workers is not None and self._workers.supervisor.poll() is not None:
+            if self._workers is not None and self._workers.lost:
                 await self._drop()
             if self._workers is None:
                 self._workers = await self._start()
@@ -166,7 +174,7 @@ class WorkerPool:
             workers.versions = hello.body["versions"]
             problem = hello.body["problem"]
         except (TimeoutError, WorkerLostError) as error:
-            workers.end_now(END_S)
+            await anyio.to_thread.run_sync(workers.end_now, END_S)
             await base.close()
             msg = f"Workers did not start with {str(self._python)!r}: {error}. Run `adaexplore-mcp doctor`."
             raise WorkerError(msg) from error
@@ -174,7 +182,7 @@ class WorkerPool:
             workers.end_now(END_S)
             raise
         if problem:
-            workers.end_now(END_S)
+            await anyio.to_thread.run_sync(workers.end_now, END_S)
             await base.close()
             msg = (
                 f"{str(self._python)!r} cannot import torch and triton: {problem}. Install them there, or name "
@@ -236,7 +244,7 @@ class WorkerPool:
         if workers is None:
             return
         while self._spares:
-            await self._spares.popitem()[1][0].end()
+            await self._spares.popitem()[1][0].abandon()
         for channel in (*workers.parents.values(), workers.base):
             await channel.close()
         with anyio.CancelScope(shield=True):
@@ -264,9 +272,8 @@ class WorkerPool:
 
     # --- what they do
 
-    async def _trusted(self, role: str) -> Channel:
+    async def _trusted(self, workers: Workers, role: str) -> Channel:
         """Return the channel to a long-lived worker, forking it if need be."""
-        workers = await self.workers()
         async with self._roles[role]:
             if role not in workers.parents:
                 await self._request_trusted(workers, role)
@@ -275,7 +282,7 @@ class WorkerPool:
                 try:
                     await self._await_trusted(channel, role)
                 except BaseException:
-                    del workers.parents[role]
+                    workers.parents.pop(role, None)
                     await channel.close()
                     raise
                 workers.ready.add(role)
@@ -303,11 +310,12 @@ class WorkerPool:
             msg = f"The {role} worker cannot start: {problem}. Run `adaexplore-mcp doctor`."
             raise WorkerError(msg)
 
-    async def _forget(self, role: str) -> None:
-        """Drop a long-lived worker that was lost, so that the next use starts another."""
-        if self._workers is not None and (channel := self._workers.parents.pop(role, None)) is not None:
+    async def _forget(self, role: str, lost: Channel) -> None:
+        """Drop a long-lived worker that was lost, unless another has taken its place; the next use starts another."""
+        if self._workers is not None and self._workers.parents.get(role) is lost:
+            del self._workers.parents[role]
             self._workers.ready.discard(role)
-            await channel.close()
+        await lost.close()
 
     @asynccontextmanager
     async def session(
@@ -328,6 +336,7 @@ class WorkerPool:
             if opened is None:
                 opened = await self._open(role, parent, readable)
             try:
+                await opened.ready()
                 yield opened
             finally:
                 with anyio.CancelScope(shield=True):
@@ -339,40 +348,54 @@ class WorkerPool:
 
     async def _prepare_spare(self, role: Role, parent: ParentKind) -> None:
         """Ask for the next session now, when nobody waits: it takes 150 ms of a core to fork and get ready."""
-        if role not in SPARE_ROLES or role in self._spares or self._workers is None:
+        if (
+            role not in SPARE_ROLES
+            or role in self._spares
+            or role in self._preparing
+            or self._workers is None
+            or self._workers.lost  # nobody waits, so nothing is started for it
+        ):
             return
-        with contextlib.suppress(WorkerError):
-            self._spares[role] = await self._open(role, parent, ()), time.monotonic()
+        self._preparing.add(role)
+        try:
+            with contextlib.suppress(WorkerError):
+                self._spares[role] = await self._open(role, parent, ()), time.monotonic()
+        finally:
+            self._preparing.discard(role)
 
     async def _take_spare(self, role: Role, parent: ParentKind) -> Session | None:
-        await self._trusted(parent)  # a spare of workers that were lost is of no use: this notices
+        await self._trusted(
+            await self.workers(), parent
+        )  # a spare of lost workers is of no use: this notices
         spare, forked_at = self._spares.pop(role, (None, 0.0))
-        if spare is not None and time.monotonic() - forked_at > SPARE_LIFE_S:
+        if spare is not None and (spare.lost or time.monotonic() - forked_at > SPARE_LIFE_S):
             await spare.end()
             return None
         return spare
 
     async def _open(self, role: Role, parent: ParentKind, readable: Sequence[str]) -> Session:
+        name = f"{role}-{secrets.token_hex(6)}"
         request = {
             "op": "session",
             "role": role,
-            "session": f"{role}-{secrets.token_hex(6)}",
-            "memory_bytes": self._memory_bytes,
+            "session": name,
+            "memory_bytes": self.memory_bytes,
             "lifetime_s": SESSION_LIFE_S,
             "readable": list(readable),
         }
         for attempt in (1, 2):
-            server = await self._trusted(parent)
+            workers = await self.workers()
+            server = await self._trusted(workers, parent)
             channel, session_end = await Channel.pair(f"the {role} process")
             control, control_end = await Channel.pair(f"the stub of the {role} process")
             try:
                 async with self._forking:
                     await server.send(request, [control_end.fileno(), session_end.fileno()])
-                return Session(channel, control)
+                return Session(channel, control, workers.scratch.path / name)
             except WorkerLostError:
                 await channel.close()
                 await control.close()
-                await self._forget(parent)
+                await self._forget(parent, server)
                 if attempt == 2:
                     raise
             finally:
@@ -387,15 +410,17 @@ class WorkerPool:
             WorkerLostError: It was lost twice.
         """
         for attempt in (1, 2):
-            channel = await self._trusted("judge")
+            channel: Channel | None = None
             try:
                 async with self._judging:
+                    channel = await self._trusted(await self.workers(), "judge")
                     # Shielded: a reply left unread would answer the next request.
                     with anyio.CancelScope(shield=True), anyio.fail_after(JUDGE_S):
                         await channel.send(body, descriptors)
                         return (await channel.receive()).body
-            except (TimeoutError, WorkerLostError) as error:
-                await self._forget("judge")
+            except (TimeoutError, WorkerLostError, FrameError) as error:
+                if channel is not None:
+                    await self._forget("judge", channel)
                 if attempt == 2:
                     msg = f"The judge gave no answer: {error or f'none within {JUDGE_S:g} s'}."
                     raise WorkerLostError(msg) from error

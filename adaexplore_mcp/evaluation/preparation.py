@@ -1,22 +1,28 @@
 """Ask a task's own process what the task is: what it costs, how it can be made smaller, and its trials."""
 
 import contextlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
+from adaexplore_mcp.evaluation.judging import check_entries
 from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
+from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import TensorSpec, Workload
 
 __all__ = ["collect", "examine", "make_trials"]
 
+logger = logging.getLogger(__name__)
+
+NO_TRICKS = "Register the operation alone, without code that touches the process it runs in."
 REFERENCE_S = 60.0  # one step of a reference: loading it, one call in both dtypes
 LOWER_S = 20.0
 LOWER_ALIGNED_S = 10.0
@@ -32,16 +38,19 @@ SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("inputs redrawn within their domains", "constructor", "redrawn"),
     ("random weights", "randomised", "none"),
     ("random weights, inputs times 3", "randomised", "times 3"),
+    ("random weights where the constructor's are the same under every seed", "constants randomised", "none"),
     ("constructor weights under another seed", "other seed", "times 0.01"),
 )
 """Name, weights and transformation of each trial; those that do not apply to a task are left out."""
+RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
 
 
 class _Reference:
     """A conversation with one task's process."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, memory_bytes: int) -> None:
         self._session = session
+        self._memory_bytes = memory_bytes
 
     async def ask(self, op: str, *, timeout_s: float = REFERENCE_S, **fields: Any) -> Message:  # noqa: ANN401
         """Ask and return the answer.
@@ -55,7 +64,11 @@ class _Reference:
             msg = f"The reference did not finish within {error.timeout_s:g} s (step: {op})."
             raise TaskError(msg, "Register it with smaller sizes, or as several workloads.") from error
         except SessionEndedError as error:
-            raise _ended(op, error) from error
+            raise _ended(op, error, self._memory_bytes) from error
+        except FrameError as error:
+            raise TaskError(
+                f"The reference's process sent what is no message: {error}.", NO_TRICKS
+            ) from error
         if (fault := message.body.get("fault")) is not None:
             where = f" (line {fault['line']})" if fault["line"] else ""
             msg = f"The reference is not a task: {fault['detail']}{where}."
@@ -63,12 +76,12 @@ class _Reference:
         return message
 
 
-def _ended(op: str, error: SessionEndedError) -> TaskError:
+def _ended(op: str, error: SessionEndedError, memory_bytes: int) -> TaskError:
     report = error.report
     if report.reason == "memory":
-        size = report.peak_bytes >> 20
         return TaskError(
-            f"The reference took more memory than allowed ({size} MiB, step: {op}).",
+            f"The reference was ended when it held {report.peak_bytes >> 20} MiB; {memory_bytes >> 20} MiB are allowed "
+            f"(step: {op}).",
             "Register it with smaller sizes, or start the server with a larger --memory-limit-mib.",
         )
     how = report.signal or f"exit code {report.exit_code}"
@@ -101,7 +114,9 @@ async def collect(pool: WorkerPool, path: Path, import_root: Path | None) -> tup
     """
     root = import_root or _package_root(path)
     async with pool.session("reference", "interpret", readable=[str(root)]) as session:
-        reply = await _Reference(session).ask("collect", path=str(path), import_root=str(root))
+        reply = await _Reference(session, pool.memory_bytes).ask(
+            "collect", path=str(path), import_root=str(root)
+        )
     answer = reply.body["ok"]
     return answer["files"], answer["module"]
 
@@ -127,24 +142,28 @@ async def examine(
         TaskError: It is not a task, or cannot be run on this machine.
     """
     async with pool.session("reference", "interpret") as session:
-        reference = _Reference(session)
+        reference = _Reference(session, pool.memory_bytes)
         await _load(reference, definition, workload, {}, target)
-        seen = (await reference.ask("examine")).body["ok"]
-        changes = (await reference.ask("changes")).body["ok"]["changes"]
-        cost: Mapping[str, Any] = seen["cost"]
-        edits: Sizes = {}
-        aligned: Sizes = {}
-        largest = max(cost["elements"], cost["largest"])
-        too_large = cost["flops"] > OWN_SIZES_FLOPS or largest > OWN_SIZES_ELEMENTS
-        if too_large:
-            edits = await _lowered(reference, "small", LOWER_S)
-            aligned = await _lowered(reference, "aligned", LOWER_ALIGNED_S)
-            if not edits and cost["peak_bytes"] > memory_bytes:
-                msg = (
-                    f"The task needs about {cost['peak_bytes'] >> 20} MiB at its own sizes, more than the "
-                    f"{memory_bytes >> 20} MiB a process may take here, and none of its sizes can be lowered."
-                )
-                raise TaskError(msg, "Register smaller sizes, or start with a larger --memory-limit-mib.")
+        with _understood():
+            return await _plan(reference, workload, memory_bytes)
+
+
+async def _plan(reference: _Reference, workload: Workload, memory_bytes: int) -> Plan:
+    seen = (await reference.ask("examine")).body["ok"]
+    changes = (await reference.ask("changes")).body["ok"]["changes"]
+    cost: Mapping[str, Any] = seen["cost"]
+    edits: Sizes = {}
+    aligned: Sizes = {}
+    too_large = cost["flops"] > OWN_SIZES_FLOPS or max(cost["elements"], cost["largest"]) > OWN_SIZES_ELEMENTS
+    if too_large:
+        edits = await _lowered(reference, "small", LOWER_S)
+        aligned = await _lowered(reference, "aligned", LOWER_ALIGNED_S)
+        if not edits and cost["peak_bytes"] > memory_bytes:
+            msg = (
+                f"The task needs about {cost['peak_bytes'] >> 20} MiB at its own sizes, more than the "
+                f"{memory_bytes >> 20} MiB a process may take here, and none of its sizes can be lowered."
+            )
+            raise TaskError(msg, "Register smaller sizes, or start with a larger --memory-limit-mib.")
     return Plan(
         workload=workload,
         edits=edits,
@@ -152,12 +171,10 @@ async def examine(
         flops=cost["flops"],
         bytes=seen["bytes"],
         parameters=cost["parameters"],
-        peak_bytes=cost["peak_bytes"],
-        elements=cost["elements"],
-        accumulation=cost["accumulation"],
         inputs=_specs(seen["inputs"]),
         outputs=_specs(seen["outputs"]),
         state=seen["state"],
+        constants=sorted({*seen["constants"], *workload.sizes}),
         too_large=too_large,
         changes=changes,
         init_outline=seen["init_outline"],
@@ -184,78 +201,124 @@ async def make_trials(
     Raises:
         TaskError: The reference is at fault: it raises, returns no tensors, is random, keeps state.
     """
-    made: list[Trial] = []
-    kept: list[Attachment] = []
     with contextlib.ExitStack() as undo:
-        undo.callback(_close, made, kept)
         async with pool.session("reference", "interpret") as session:
-            reference = _Reference(session)
+            reference = _Reference(session, pool.memory_bytes)
             await _load(reference, definition, workload, edits, target)
-            # The error bound belongs to the sizes at which numbers are compared.
-            cost = (await reference.ask("examine")).body["ok"]["cost"]
-            changes = (await reference.ask("changes")).body["ok"]["changes"]
-            seeds = {"constructor": new_seed(), "other seed": new_seed()}
-            state_seed = new_seed()
-            inits = [await reference.ask("init", construct_seed=seed) for seed in seeds.values()]
-            kept += [_attachment(reply.body["ok"], reply) for reply in inits]
-            state: Attachment | None = None
-            first: Mapping[str, Any] = {}
-            for name, weights, transform in SCHEDULE:
-                if not _applies(weights, transform, definition, parameters=cost["parameters"]):
-                    continue
-                seed = new_seed()
-                reply = await reference.ask(
-                    "trial",
-                    construct_seed=seeds["other seed" if weights == "other seed" else "constructor"],
-                    state_seed=state_seed if weights == "randomised" else None,
-                    input_seed=seed,
-                    transform=transform,
-                    repeat=not made,
-                )
-                answer = reply.body["ok"]
-                trial = Trial(
-                    name
-                    if answer["transformed"] or transform == "none"
-                    else f"{name.split(',')[0]}, fresh inputs",
-                    weights,
-                    _attachment(answer["inputs"], reply),
-                    Attachment(answer["expected"], _taken(reply)),
-                    seed,
-                    answer["transformed"],
-                )
-                made.append(trial)
-                if "state" in answer and state is None:
-                    state = _attachment(answer["state"], reply)
-                    kept.append(state)
-                if not first:
-                    first = answer
-                    _refuse(answer)
+            with _understood():
+                trials = await _Trials(reference, definition, undo).make()
         undo.pop_all()
-    return TrialSet(
-        construct_seed=seeds["constructor"],
-        other_seed=seeds["other seed"],
-        init=kept[0],
-        other_init=kept[1],
-        state=state,
-        trials=made,
-        mutated=first["mutated"],
-        aliases=first["aliases"],
-        accumulation=cost["accumulation"],
-        changes=changes,
-        not_wide=first["not_wide"],
-        constant=_constant(made),
-    )
+    return trials
 
 
-def _close(*groups: Sequence[Trial] | Sequence[Attachment]) -> None:
-    for group in groups:
-        for each in group:
-            each.close()
+class _Trials:
+    """Makes the trials of a task that a reference's process has loaded.
+
+    Args:
+        reference: To ask.
+        definition: The task.
+        undo: Closes every file taken, unless all goes well.
+    """
+
+    def __init__(self, reference: _Reference, definition: Definition, undo: contextlib.ExitStack) -> None:
+        self._reference = reference
+        self._definition = definition
+        self._undo = undo
+        self._construct_seeds = {"constructor": new_seed(), "other seed": new_seed()}
+        self._state_seed = new_seed()
+        self._states: dict[Weights, Attachment] = {}
+
+    async def make(self) -> TrialSet:
+        """Return the trials of `SCHEDULE` that apply."""
+        # The error bound belongs to the sizes at which numbers are compared.
+        cost = (await self._reference.ask("examine")).body["ok"]["cost"]
+        changes = (await self._reference.ask("changes")).body["ok"]["changes"]
+        inits = []
+        for seed in self._construct_seeds.values():
+            reply = await self._reference.ask("init", construct_seed=seed)
+            inits.append(self._encoded(reply.body["ok"], reply))
+        made: list[Trial] = []
+        first: Mapping[str, Any] = {}
+        for name, weights, transform in SCHEDULE:
+            if not _applies(weights, transform, self._definition, parameters=cost["parameters"]):
+                continue
+            constants = await self._constants() if weights == "constants randomised" else None
+            if constants == []:
+                continue
+            trial, answer = await self._trial(name, weights, transform, constants, repeat=not made)
+            made.append(trial)
+            if not first:
+                first = answer
+                _refuse(answer)
+        return TrialSet(
+            construct_seed=self._construct_seeds["constructor"],
+            other_seed=self._construct_seeds["other seed"],
+            init=inits[0],
+            other_init=inits[1],
+            states=self._states,
+            trials=made,
+            mutated=[str(name) for name in first["mutated"]],
+            aliases={str(output): str(source) for output, source in first["aliases"].items()},
+            accumulation=int(cost["accumulation"]),
+            changes=changes,
+            not_wide=str(first["not_wide"]),
+            constant=_constant(made),
+        )
+
+    async def _constants(self) -> list[str]:
+        """Return the parameters and buffers that the constructor makes the same under both seeds."""
+        seeds = list(self._construct_seeds.values())
+        reply = await self._reference.ask("constants", construct_seeds=seeds)
+        names: list[str] = reply.body["ok"]["names"]
+        return names
+
+    async def _trial(
+        self, name: str, weights: Weights, transform: str, constants: list[str] | None, *, repeat: bool
+    ) -> tuple[Trial, Mapping[str, Any]]:
+        seed = new_seed()
+        reply = await self._reference.ask(
+            "trial",
+            construct_seed=self._construct_seeds["other seed" if weights == "other seed" else "constructor"],
+            state_seed=self._state_seed if weights in RANDOMISED else None,
+            state_names=constants,
+            input_seed=seed,
+            transform=transform,
+            repeat=repeat,
+        )
+        answer = reply.body["ok"]
+        inputs = self._encoded(answer["inputs"], reply)
+        expected = self._owned(check_entries(answer["expected"]), _taken(reply))
+        if "state" in answer:
+            state = self._encoded(answer["state"], reply)
+            if self._states.setdefault(weights, state) is not state:
+                state.close()  # the same parameters as in the trial before
+        if transform != "none" and not answer["transformed"]:
+            name = f"{name.split(',', maxsplit=1)[0]}, fresh inputs"
+        return Trial(name, weights, inputs, expected, seed, answer["transformed"]), answer
+
+    def _encoded(self, message: Mapping[str, Any], reply: Message) -> Attachment:
+        """Take the file that belongs to an encoded value, if it holds tensors."""
+        return self._owned(message, _taken(reply) if message["table"] else None)
+
+    def _owned(self, message: Any, file: int | None) -> Attachment:  # noqa: ANN401 - as `Attachment` has it
+        attachment = Attachment(message, file)
+        self._undo.callback(attachment.close)
+        return attachment
 
 
-def _attachment(message: Mapping[str, Any], reply: Message) -> Attachment:
-    """Take the file that belongs to an encoded value, if it holds tensors."""
-    return Attachment(message, _taken(reply) if message["table"] else None)
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    """Blame a task for answers of its process that are none: our own worker gives none like that.
+
+    Raises:
+        TaskError: Its code speaks in the worker's place.
+    """
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, FrameError) as error:
+        logger.warning("a reference's process answered what is no answer", exc_info=error)
+        msg = f"The reference's process answered what is no answer ({type(error).__name__})."
+        raise TaskError(msg, NO_TRICKS) from error
 
 
 def _taken(reply: Message) -> int:
@@ -268,10 +331,7 @@ def _taken(reply: Message) -> int:
     if file is None or not seal(file):
         if file is not None:
             os.close(file)
-        msg = "The reference's process does not hand over what it computed."
-        raise TaskError(
-            msg, "Register the operation alone, without code that touches the process it runs in."
-        )
+        raise TaskError("The reference's process does not hand over what it computed.", NO_TRICKS)
     return file
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 __all__ = [
+    "NOBODY",
     "Layers",
     "Limits",
     "become_subreaper",
@@ -285,56 +286,79 @@ _DENIED = {
     "setdomainname": (171, 162),
     "quotactl": (179, 60),
     "acct": (163, 89),
+    "connect": (
+        42,
+        203,
+    ),  # a network namespace and Landlock leave sockets with a path, of daemons for example
+    "shmget": (29, 194),  # memory that belongs to no process
+    "memfd_secret": (447, 447),
 }
-_KILL = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138)}
-_SOCKET = (41, 198)
+_MEMFD_CREATE = (319, 279)
+_KILL = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+}
+_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_FAMILY_UNIX, _TYPE_BITS, _STREAM, _SEQUENCED = 1, 0xF, 1, 5
 _CLONE = (56, 220)
 _CLONE3 = (
     435  # its flags lie in memory, out of a filter's sight: refused as unknown, so libc falls back to clone
 )
 _NEW_NAMESPACES = 0x7E02_0000  # mount, cgroup, uts, ipc, user, pid, net
-_INTERNET_FAMILIES = (2, 10, 16, 17, 40)  # IPv4, IPv6, netlink, packet, vsock
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
 _ALLOW, _REFUSE, _UNKNOWN = 0x7FFF_0000, 0x0005_0000 | errno.EPERM, 0x0005_0000 | errno.ENOSYS
 _X32_BIT = 0x4000_0000
 
 _Instruction = tuple[int, int, int, int]
 
 
-def _seccomp_program(*, signals_confined: bool) -> list[_Instruction]:
+def _seccomp_program(*, signals_confined: bool, memory_files: bool) -> list[_Instruction]:
     """Return the filter: a list of (code, jump if true, jump if false, operand)."""
     architecture, column = _ARCHITECTURES[platform.machine()]
     program: list[_Instruction] = [
-        (_LOAD, 0, 0, 4),
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _REFUSE),
-        (_LOAD, 0, 0, 0),
+        (_LOAD, 0, 0, _NUMBER_AT),
         (_AT_LEAST, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _REFUSE),
     ]
-    for numbers in _DENIED.values():
+    for numbers in (*_DENIED.values(), *(() if memory_files else (_MEMFD_CREATE,))):
         program += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
     program += [
         (_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _UNKNOWN),
         (_EQUAL, 0, 4, _CLONE[column]),
-        (_LOAD, 0, 0, 16),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
         (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
         (_RETURN, 0, 0, _REFUSE),
         (_RETURN, 0, 0, _ALLOW),
     ]
-    families = len(_INTERNET_FAMILIES)
-    program += [(_EQUAL, 0, families + 3, _SOCKET[column]), (_LOAD, 0, 0, 16)]
-    program += [(_EQUAL, families - i, 0, family) for i, family in enumerate(_INTERNET_FAMILIES)]
-    program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
+    for numbers in (_SOCKET, _SOCKETPAIR):
+        # CUDA starts by opening a Unix socket. Those without connection would reach an address without `connect`.
+        program += [
+            (_EQUAL, 0, 8, numbers[column]),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+            (_EQUAL, 0, 5, _FAMILY_UNIX),
+            (_LOAD, 0, 0, _SECOND_ARGUMENT_AT),
+            (_AND, 0, 0, _TYPE_BITS),
+            (_EQUAL, 1, 0, _STREAM),
+            (_EQUAL, 0, 1, _SEQUENCED),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _REFUSE),
+        ]
     if not signals_confined:
         # Without a process namespace only signals to oneself (or, by 0, to one's own group) pass.
         own = os.getpid()
         for numbers in _KILL.values():
             program += [
                 (_EQUAL, 0, 5, numbers[column]),
-                (_LOAD, 0, 0, 16),
+                (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
                 (_EQUAL, 2, 0, own),
                 (_EQUAL, 1, 0, 0),
                 (_RETURN, 0, 0, _REFUSE),
@@ -348,12 +372,11 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def _seccomp(*, signals_confined: bool) -> None:
+def _seccomp(*, signals_confined: bool, memory_files: bool) -> None:
     if platform.machine() not in _ARCHITECTURES or sys.byteorder != "little":
         raise OSError(errno.ENOSYS, f"no seccomp filter for {platform.machine()}")
-    packed = b"".join(
-        struct.pack("HBBI", *step) for step in _seccomp_program(signals_confined=signals_confined)
-    )
+    steps = _seccomp_program(signals_confined=signals_confined, memory_files=memory_files)
+    packed = b"".join(struct.pack("HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = _FilterProgram(len(packed) // 8, ctypes.addressof(buffer))
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -399,7 +422,14 @@ def _set_limits(limits: Limits) -> None:
         resource.setrlimit(kind, (bounded, bounded))
 
 
-def confine(layers: Layers, limits: Limits, *, writable: Sequence[str], readable: Sequence[str] = ()) -> None:
+def confine(
+    layers: Layers,
+    limits: Limits,
+    *,
+    writable: Sequence[str],
+    readable: Sequence[str] = (),
+    memory_files: bool = False,
+) -> None:
     """Give up everything a stranger's code does not need; cannot be undone.
 
     Runs in the process that is about to run that code, after it has opened what it needs.
@@ -409,17 +439,18 @@ def confine(layers: Layers, limits: Limits, *, writable: Sequence[str], readable
         limits: What the process may take.
         writable: Folders it may write, and files it may use in full.
         readable: Paths it may read beside `readable_paths()`.
+        memory_files: It may make files in memory, which no limit of memory counts.
     """
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _set_limits(limits)
     if layers.on("landlock"):
         _landlock((*readable_paths(), *readable), (*writable, "/dev/null"))
-    elif layers.on("nobody"):
+    elif layers.on("nobody") and not readable:  # what is named there may be open to this user alone
         _become_nobody()
     if layers.on("capabilities"):
         _drop_capabilities()
     if layers.on("seccomp"):
-        _seccomp(signals_confined=layers.on("pid"))
+        _seccomp(signals_confined=layers.on("pid"), memory_files=memory_files)
 
 
 # --- probe -----------------------------------------------------------------------------------------------
@@ -462,19 +493,24 @@ def _in_namespaces(names: Sequence[str]) -> None:
         raise OSError(errno.EPERM, reason)
 
 
-def _as_nobody() -> None:
+def _as_nobody(scratch: str) -> None:
+    """Become nobody, who must reach the sessions' folders and the packages."""
     if os.geteuid() != 0:
         raise OSError(errno.EPERM, "only root can become nobody")
+    for folder in (Path(scratch), Path(scratch).parent):
+        folder.chmod(0o711)
+    packages = [path for path in sys.path if Path(path).is_dir()]
     _become_nobody()
-    with Path(os.__file__).open("rb"):
-        return
+    for path in (scratch, *packages):
+        if not os.access(path, os.X_OK):
+            raise OSError(errno.EACCES, f"nobody cannot enter {path}")
 
 
 def probe(scratch: str) -> Layers:
     """Find out which layers work on this machine; takes about 20 ms, leaves nothing behind.
 
     Args:
-        scratch: An existing folder, used to try Landlock.
+        scratch: The folder below which sessions get theirs; opened to nobody where that layer is used.
     """
     state = {name: _try_in_child(partial(_in_namespaces, [name])) for name in ("net", "ipc")}
     state["pid"] = _try_in_child(lambda: _in_namespaces(["pid"]))
@@ -486,7 +522,11 @@ def probe(scratch: str) -> Layers:
         # With the outer /proc the stub could neither count nor find the processes inside.
         state["pid"] = f"needs a private /proc: {state['mount']}"
     state["landlock"] = _try_in_child(lambda: _landlock(readable_paths(), [scratch]))
-    state["seccomp"] = _try_in_child(lambda: _seccomp(signals_confined=False))
+    state["seccomp"] = _try_in_child(lambda: _seccomp(signals_confined=False, memory_files=False))
     state["capabilities"] = _try_in_child(_drop_capabilities)
-    state["nobody"] = "not needed beside landlock" if state["landlock"] == "on" else _try_in_child(_as_nobody)
+    state["nobody"] = (
+        "not needed beside landlock"
+        if state["landlock"] == "on"
+        else _try_in_child(lambda: _as_nobody(scratch))
+    )
     return Layers({name: state[name] for name in Layers.ORDER})

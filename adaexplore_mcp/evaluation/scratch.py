@@ -81,7 +81,8 @@ def sweep(base: Path) -> int:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder in which a stranger's code may have locked or nested anything; never raises."""
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(RecursionError):  # it opens a folder within a folder, a thousand deep at most
+        shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         return
     # What is left has no write permission or nests too deep for a recursive walk in Python.

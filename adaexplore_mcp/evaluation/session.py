@@ -3,12 +3,15 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from adaexplore_mcp.errors import WorkerError, WorkerLostError
 from adaexplore_mcp.evaluation.channel import Channel, Message
+from adaexplore_mcp.evaluation.scratch import remove_tree
 from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["EndReport", "Session", "SessionEndedError", "SessionTimeoutError"]
@@ -27,7 +30,7 @@ class EndReport:
         strays: Processes it left running; they are gone.
         wall_s: Its life in seconds.
         cpu_s: Processor seconds of the confined process.
-        peak_bytes: Largest memory of the whole tree seen, in bytes.
+        peak_bytes: Largest memory of the whole tree seen, its scratch files included, in bytes.
         stdout: Captured text: head, tail, total bytes.
         stderr: The same.
         last_words: What it was doing when a signal ended it, as `failures.describe` says it; empty if unknown.
@@ -46,11 +49,11 @@ class EndReport:
 
 
 PROGRESS_LIMIT, PROGRESS_PER_S = 20, 4.0  # more messages than this come from no harness of ours
-OUR_FAULT = 70  # as in workers.stub
 LOST = "lost"
+READY_S = 60.0  # forking and confining take 0.15 s
 
 
-class SessionEndedError(WorkerLostError):
+class SessionEndedError(Exception):
     """The confined process ended before it answered.
 
     Args:
@@ -62,7 +65,7 @@ class SessionEndedError(WorkerLostError):
         super().__init__(f"the process ended ({report.reason}, {report.signal or report.exit_code})")
 
 
-class SessionTimeoutError(WorkerLostError):
+class SessionTimeoutError(Exception):
     """The confined process did not answer in time, and was ended."""
 
     def __init__(self, report: EndReport, timeout_s: float) -> None:
@@ -77,12 +80,35 @@ class Session:
     Args:
         channel: To the confined process.
         control: To its stub.
+        folder: Its scratch folder, which the stub removes; if the stub is lost, it is removed here.
     """
 
-    def __init__(self, channel: Channel, control: Channel) -> None:
+    def __init__(self, channel: Channel, control: Channel, folder: Path) -> None:
         self._channel = channel
         self._control = control
+        self._folder = folder
         self._report: EndReport | None = None
+
+    async def ready(self) -> None:
+        """Wait until the process is confined; what ends it before that is our fault, what ends it later is not.
+
+        Raises:
+            WorkerError: It could not be confined.
+            WorkerLostError: It and its stub are gone.
+        """
+        try:
+            with anyio.fail_after(READY_S):
+                await self._channel.receive()
+        except TimeoutError:
+            await self.end()
+            msg = f"A process could not be confined within {READY_S:g} s. Run `adaexplore-mcp doctor`."
+            raise WorkerError(msg) from None
+        except WorkerLostError as error:
+            report = await self.end()
+            if report.reason == LOST:
+                raise
+            msg = f"A process could not be confined: {_last_line(report)}. Run `adaexplore-mcp doctor`."
+            raise WorkerError(msg) from error
 
     async def request(
         self,
@@ -103,26 +129,43 @@ class Session:
         Raises:
             SessionEndedError: The process is gone.
             SessionTimeoutError: It did not answer in time; it is gone now.
+            FrameError: It sent what is no message; it is gone now.
+            WorkerLostError: It was lost through no fault of its own.
         """
         try:
             with anyio.fail_after(timeout_s):
                 await self._channel.send(body, descriptors)
-                for _ in range(PROGRESS_LIMIT + int(PROGRESS_PER_S * timeout_s)):
-                    message = await self._channel.receive()
-                    if "progress" not in message.body:
-                        return message
-                    on_progress(message.body["progress"])
-                raise FrameError("progress without end")
+                return await self._answer(PROGRESS_LIMIT + int(PROGRESS_PER_S * timeout_s), on_progress)
         except TimeoutError:
             raise SessionTimeoutError(await self.end(), timeout_s) from None
+        except FrameError:
+            await self.end()
+            raise
         except WorkerLostError as error:
             report = await self.end()
-            if report.exit_code == OUR_FAULT:
-                msg = f"a worker failed: {_last_line(report)}"
-                raise WorkerError(msg) from error
             if report.reason == LOST:
                 raise WorkerLostError("a worker and its watcher were lost") from error
             raise SessionEndedError(report) from error
+
+    async def _answer(self, limit: int, on_progress: Callable[[object], None]) -> Message:
+        """Return the next message that is no progress."""
+        for _ in range(limit):
+            message = await self._channel.receive()
+            if "progress" not in message.body:
+                return message
+            on_progress(message.body["progress"])
+        raise FrameError("progress without end")
+
+    @property
+    def lost(self) -> bool:
+        """Whether its stub is gone."""
+        return self._control.hung_up
+
+    async def abandon(self) -> None:
+        """Let go without waiting for its report, where all workers are about to end."""
+        self._report = self._report or EndReport()
+        await self._channel.close()
+        await self._control.close()
 
     async def end(self) -> EndReport:
         """End the session, if it has not ended, and say how it went."""
@@ -135,6 +178,9 @@ class Session:
                     self._report = EndReport(**(await self._control.receive()).body)
             await self._channel.close()
             await self._control.close()
+            if self._report.reason == LOST:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(remove_tree, self._folder)
         return self._report
 
 

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 __all__ = ["Attachment", "Trial", "TrialSet", "Weights", "new_seed"]
 
-Weights = Literal["constructor", "randomised", "other seed"]
+Weights = Literal["constructor", "randomised", "constants randomised", "other seed"]
+"""What a trial's parameters hold. Constants are those that the constructor makes the same under every seed."""
 
 
 @dataclass
@@ -66,11 +67,6 @@ class Trial:
     seed: int
     transformed: list[str]
 
-    def close(self) -> None:
-        """Close the files."""
-        self.inputs.close()
-        self.expected.close()
-
 
 @dataclass
 class TrialSet:
@@ -81,7 +77,7 @@ class TrialSet:
         other_seed: Under which both are built for the trials with `other seed`.
         init: Constructor arguments under the first seed.
         other_init: The same under the other.
-        state: Randomised parameters; None for a task without any.
+        states: By weights, the randomised parameters; empty for a task without any.
         trials: In the order in which they are used.
         mutated: Inputs that the reference changes.
         aliases: By output of the reference, the input whose memory it shares.
@@ -95,7 +91,7 @@ class TrialSet:
     other_seed: int
     init: Attachment
     other_init: Attachment
-    state: Attachment | None
+    states: Mapping[Weights, Attachment]
     trials: list[Trial]
     mutated: list[str]
     aliases: Mapping[str, str]
@@ -111,11 +107,20 @@ class TrialSet:
         return [trial for trial in self.trials if trial.weights == weights]
 
     @property
+    def _attachments(self) -> Iterator[Attachment]:
+        yield from (self.init, self.other_init, *self.states.values())
+        for trial in self.trials:
+            yield from (trial.inputs, trial.expected)
+
+    @property
     def size(self) -> int:
         """Bytes of memory that all files take."""
-        kept = (self.init, self.other_init, *([self.state] if self.state else []))
-        own = sum(each.size for each in kept)
-        return own + sum(trial.inputs.size + trial.expected.size for trial in self.trials)
+        return sum(each.size for each in self._attachments)
+
+    @property
+    def files(self) -> int:
+        """Number of files."""
+        return sum(len(each.files) for each in self._attachments)
 
     @contextmanager
     def used(self) -> Iterator["TrialSet"]:
@@ -133,11 +138,8 @@ class TrialSet:
         self.closed = True
         if self.users:
             return
-        for trial in self.trials:
-            trial.close()
-        for attachment in (self.init, self.other_init, self.state):
-            if attachment is not None:
-                attachment.close()
+        for attachment in self._attachments:
+            attachment.close()
 
 
 def new_seed() -> int:

@@ -35,7 +35,8 @@ from adaexplore_mcp.models import ErrorExcerpt, Evidence, Outcome, Stage, Status
 
 __all__ = ["decide"]
 
-LANGUAGE = frozenset({"language", "resources", "assembler", "syntax", "import"})
+NOT_LOADED = frozenset({"syntax", "import"})
+LANGUAGE = frozenset({"language", "resources", "assembler"}) | NOT_LOADED
 REJECTED_CHECKS = frozenset({
     "output_aliases_input", "stale_output", "outputs_kept_writable", "forged_result", "output_type",
 })  # fmt: skip
@@ -66,7 +67,7 @@ def decide(
         definition: The task.
         results: One or more workloads; judging stops after the first that fails.
         environment: The machine.
-        task_id: For the outcome and its next step.
+        task_id: For the outcome.
     """
     decision = next(
         (
@@ -82,7 +83,7 @@ def decide(
     decisive = results[-1]
     return Outcome(
         summary=decision.summary,
-        next_step=decision.next_step.format(task_id=task_id),
+        next_step=decision.next_step,
         status=decision.status,
         task_id=task_id,
         stage=decision.stage,
@@ -104,10 +105,10 @@ def decide(
 def _loading(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
     """Rule 1: what happened before there was anything to judge."""
     del definition, target
-    failure = result.numerics.failure
-    if failure is None or failure.phase != "load":
-        return None
-    if failure.kind in {"syntax", "import"}:
+    # Whichever of the two processes was first to say so.
+    failures = [each for each in (result.numerics.failure, result.compilation.failure) if each is not None]
+    failure = next((each for each in failures if each.phase == "load" and each.kind in NOT_LOADED), None)
+    if failure is not None:
         return _Decision(
             "compile_error",
             "load",
@@ -115,7 +116,8 @@ def _loading(result: WorkloadResult, definition: Definition, target: str) -> _De
             "Mend that line and submit again.",
             error=excerpt(failure),
         )
-    return _of_exception(failure)
+    failure = result.numerics.failure
+    return _of_exception(failure) if failure is not None and failure.phase == "load" else None
 
 
 def _misconduct(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
@@ -134,6 +136,8 @@ def _misconduct(result: WorkloadResult, definition: Definition, target: str) -> 
             "process_started",
             f"it started a process while it was called ({processes[0].what})",
         )
+    elif result.compilation.forged:
+        check, what = "forged_result", result.compilation.forged
     else:
         return None
     return _Decision(
@@ -392,8 +396,8 @@ def _of_end(report: EndReport, stage: Stage) -> _Decision:
         return _Decision(
             "out_of_memory",
             stage,
-            f"Out of memory: the candidate and its children held {report.peak_bytes >> 20} MiB ({_doing(stage)}).",
-            "Allocate less and submit again.",
+            f"Out of memory: the candidate, its children and its files took {_size(report)} ({_doing(stage)}).",
+            "Allocate less, write fewer files, and submit again.",
             check="memory",
         )
     how = f"by {report.signal}" if report.signal else f"with exit code {report.exit_code}"
@@ -405,6 +409,10 @@ def _of_end(report: EndReport, stage: Stage) -> _Decision:
         check="signal" if report.signal else "exit",
         error=ErrorExcerpt(type=report.signal or f"exit {report.exit_code}", message=_last_words(report)),
     )
+
+
+def _size(report: EndReport) -> str:
+    return f"{report.peak_bytes >> 20} MiB" if report.peak_bytes < 1 << 60 else "more than can be counted"
 
 
 def _last_words(report: EndReport) -> str:

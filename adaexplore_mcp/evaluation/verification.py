@@ -67,6 +67,7 @@ class Verification:
         try:
             return await self._once(plan, trials)
         except WorkerLostError:
+            await self._compilation.close()  # its process may be as lost as the one that was missed
             return await self._once(plan, trials)
 
     async def close(self) -> None:

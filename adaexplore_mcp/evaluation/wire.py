@@ -134,9 +134,12 @@ class Connection:
             FrameError: What came is no frame.
         """
         while (taken := self._reader.take()) is None:
-            data, ancillary, flags, _ = self.socket.recvmsg(
-                RECEIVE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
-            )
+            try:
+                data, ancillary, flags, _ = self.socket.recvmsg(
+                    RECEIVE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+                )
+            except ConnectionResetError:  # it closed without having read all that we sent
+                return None
             descriptors = array.array("i")
             for level, kind, payload in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

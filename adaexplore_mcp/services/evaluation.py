@@ -132,7 +132,7 @@ class EvaluationService:
 
     async def release_idle(self, after_s: float) -> None:
         """End worker processes that have not been used for `after_s` seconds."""
-        await self._evaluator.pool.release_idle(after_s)
+        await self._evaluator.release_idle(after_s)
 
     def shutdown_now(self) -> None:
         """End every worker process at once; called from a signal handler."""

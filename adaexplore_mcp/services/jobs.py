@@ -72,6 +72,7 @@ class _Evaluation(Generic[V]):
         self.stage = "starting"
         self.end: _End[V] | None = None
         self.job_id = ""
+        self.unkept = False
         self.changed = anyio.Event()
         self._began = anyio.current_time()
         # Protects the step from call to job: an end is written to the row, or there is no row yet.
@@ -256,8 +257,10 @@ class JobService:
                 problem=problem,
                 next_step=next_step,
             )
-        except StoreError:
-            logger.exception("the result of job %s could not be kept", evaluation.job_id)
+        except StoreError as error:
+            if not evaluation.unkept:  # once: it is tried every two seconds, and hosts may never read our log
+                logger.warning("the result of job %s could not be kept yet: %s", evaluation.job_id, error)
+            evaluation.unkept = True
         else:
             self._jobs.pop(evaluation.job_id, None)
 

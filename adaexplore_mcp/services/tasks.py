@@ -1,10 +1,11 @@
 """Register tasks, find them, and load them again for judging."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
+import anyio
 from pydantic import ValidationError
 
 from adaexplore_mcp.errors import NotFoundError, RequestError, TaskError
@@ -18,10 +19,12 @@ from adaexplore_mcp.services.ports import Report
 
 __all__ = ["KnownTask", "TaskService", "task_id_of"]
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 """Plans of another version are made again."""
 BASELINE_TIMEOUT_S = 120.0
-BUILTIN_CURSOR = "builtin"
+GOOD_BASELINE = frozenset({"correct", "plausible", "unsupported"})
+BUILTIN_PAGES = "builtin:"
+"""Begins the cursor of a page that ended among the built-in tasks; others are the id of a registered one."""
 
 
 def task_id_of(definition: Definition) -> str:
@@ -58,6 +61,8 @@ class TaskService:
         self._store = store
         self._evaluator = evaluator
         self._builtins = {task_id_of(each.definition): each for each in builtins()}
+        self._examples_kept = False
+        self._examining: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
     # --- registration
 
@@ -69,14 +74,18 @@ class TaskService:
         """
         definition = await self._define(request)
         task_id = task_id_of(definition)
-        if (known := await self._load(task_id)) is not None:
-            if request.name and request.name != known.summary.name:
-                known.summary = known.summary.model_copy(update={"name": request.name})
-                await self._keep(known)
+        async with self._examining[task_id]:
+            if (known := await self._load(task_id)) is not None:
+                if known.definition.digest != definition.digest:  # an id has 59 bits of the digest
+                    msg = f"The id of this task, {task_id}, is taken by another one ({known.summary.name})."
+                    raise RequestError(msg, "Change a comment in its source and register it again.")
+                if request.name and request.name != known.summary.name:
+                    known.summary = known.summary.model_copy(update={"name": request.name})
+                    await self._keep(known)
+                return known.summary
+            known = await self._examine(task_id, definition, request.name or definition.entry, report)
+            await self._keep(known)
             return known.summary
-        known = await self._examine(task_id, definition, request.name or definition.entry, report)
-        await self._keep(known)
-        return known.summary
 
     async def _define(self, request: RegisterRequest) -> Definition:
         files, module, extra = {"task.py": _text(request.source, "source")}, "task", ""
@@ -123,7 +132,7 @@ class TaskService:
                 report=report,
             )
             baseline = evaluation.outcome.status
-            if baseline in {"incorrect", "compile_error", "rejected"}:
+            if baseline not in GOOD_BASELINE:
                 msg = f"The baseline does not hold against the reference: {evaluation.outcome.summary}"
                 raise TaskError(msg, "Mend the baseline, or register the task without one.")
         summary = TaskSummary(
@@ -158,33 +167,44 @@ class TaskService:
         Raises:
             NotFoundError: The cursor is not one of ours.
         """
-        for each in self._builtins.values():
-            await self._store.evaluations.keep_candidate(each.kernel)
-        if cursor and cursor not in self._builtins and await self._store.tasks.get(cursor) is None:
+        await self._keep_examples()
+        within, _, after = cursor.rpartition(BUILTIN_PAGES)
+        among_builtins = bool(cursor) and cursor != after
+        known = after in ("", *self._builtins) if among_builtins else await self._store.tasks.get(after)
+        if cursor and (within or not known):
             raise NotFoundError(
                 f"There is no page after {shortened(cursor)}.", "Call list_tasks without a cursor."
             )
-        words = query.lower().split()
         shown: list[TaskSummary] = []
-        more = False
-        if cursor not in self._builtins:
-            records, more = await self._store.tasks.list(query, limit, cursor)
+        if not among_builtins:
+            records, more = await self._store.tasks.list(query, limit, after)
             shown = [record.summary for record in records]
-        if not more:
-            rest = [
-                _brief(task_id, each)
-                for task_id, each in self._after(cursor)
-                if all(word in f"{task_id} {each.name} {each.description}".lower() for word in words)
-                and await self._store.tasks.get(task_id) is None
-            ]
-            room = limit - len(shown)
-            shown, more = [*shown, *rest[:room]], len(rest) > room
-        return TaskPage(tasks=shown, has_more=more, next_cursor=shown[-1].task_id if more and shown else "")
+            if more:
+                return TaskPage(tasks=shown, has_more=True, next_cursor=shown[-1].task_id)
+            after = ""
+        builtin = [task_id async for task_id in self._builtins_after(after, query)]
+        room = limit - len(shown)
+        shown += [_brief(task_id, self._builtins[task_id]) for task_id in builtin[:room]]
+        more = len(builtin) > room
+        last = builtin[room - 1] if more and room else ""
+        return TaskPage(tasks=shown, has_more=more, next_cursor=f"{BUILTIN_PAGES}{last}" if more else "")
 
-    def _after(self, cursor: str) -> Iterator[tuple[str, Builtin]]:
-        """Yield the built-in tasks behind a cursor."""
-        start = [*self._builtins].index(cursor) + 1 if cursor in self._builtins else 0
-        yield from islice(self._builtins.items(), start, None)
+    async def _builtins_after(self, task_id: str, query: str) -> AsyncIterator[str]:
+        """Yield the built-in tasks behind one that match and were not stored yet."""
+        words = query.lower().split()
+        order = [*self._builtins]
+        for each in order[order.index(task_id) + 1 if task_id else 0 :]:
+            builtin = self._builtins[each]
+            text = f"{each} {builtin.name} {builtin.description}".lower()
+            if all(word in text for word in words) and await self._store.tasks.get(each) is None:
+                yield each
+
+    async def _keep_examples(self) -> None:
+        """Keep the kernels that come with the built-in tasks, so that their ids can be used."""
+        if not self._examples_kept:
+            for each in self._builtins.values():
+                await self._store.evaluations.keep_candidate(each.kernel)
+            self._examples_kept = True
 
     async def get(self, task_id: str) -> TaskSummary:
         """Return one task.
@@ -205,21 +225,23 @@ class TaskService:
             NotFoundError: There is none with this id; names the nearest.
             TaskError: Its reference cannot be run on this machine.
         """
-        if (known := await self._load(task_id)) is not None:
+        async with self._examining[task_id]:
+            if (known := await self._load(task_id)) is not None:
+                return known
+            builtin = self._builtins.get(task_id)
+            record = await self._store.tasks.get(task_id)
+            if builtin is None and record is None:
+                del self._examining[task_id]
+                raise await self._unknown(task_id)
+            if record is not None:  # its plans were made by another version
+                definition = Definition.model_validate(record.content["definition"])
+                known = await self._examine(task_id, definition, record.summary.name, report, builtin)
+            else:
+                assert builtin is not None
+                await self._keep_examples()
+                known = await self._examine(task_id, builtin.definition, builtin.name, report, builtin)
+            await self._keep(known)
             return known
-        builtin = self._builtins.get(task_id)
-        record = await self._store.tasks.get(task_id)
-        if builtin is None and record is None:
-            raise await self._unknown(task_id)
-        if record is not None:  # its plans were made by another version
-            definition = Definition.model_validate(record.content["definition"])
-            known = await self._examine(task_id, definition, record.summary.name, report, builtin)
-        else:
-            assert builtin is not None
-            await self._store.evaluations.keep_candidate(builtin.kernel)
-            known = await self._examine(task_id, builtin.definition, builtin.name, report, builtin)
-        await self._keep(known)
-        return known
 
     async def _load(self, task_id: str) -> KnownTask | None:
         """Return a kept task whose plans this version understands."""
@@ -264,18 +286,21 @@ def _text(source: bytes, what: str) -> str:
 
 
 def _check_names(definition: Definition, plans: Sequence[Plan]) -> None:
-    """Refuse domains and mutates that name no input.
+    """Refuse domains, mutates and vary that name what the task does not have.
 
     Raises:
         TaskError: Names the valid ones.
     """
     inputs = [spec.name for spec in plans[0].inputs]
-    for what, names in (("mutates", definition.mutates), ("domains", list(definition.domains))):
-        known = [*inputs, *(plans[0].state if what == "domains" else ())]
+    for what, names, known, kind in (
+        ("mutates", definition.mutates, inputs, "input"),
+        ("domains", definition.domains, [*inputs, *plans[0].state], "input, parameter or buffer"),
+        ("vary", definition.vary, plans[0].constants, "size constant"),
+    ):
         for name in names:
             if name not in known:
-                msg = f"{what} names {shortened(name)}, which is no input of {definition.entry}."
-                raise TaskError(msg, f"Inputs are {', '.join(inputs[:20]) or 'none'}.")
+                msg = f"{what} names {shortened(name)}, which is no {kind} of {definition.entry}."
+                raise TaskError(msg, f"It has {', '.join(known[:40]) or 'none'}.")
 
 
 def _findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
@@ -286,6 +311,8 @@ def _findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
     unchanged = [name for name in definition.mutates if name not in plans[0].mutates]
     if unchanged:
         yield f"mutates names {', '.join(unchanged)}, which the reference left as they were."
+    if definition.vary:
+        yield "vary is kept with the task; this version draws no hidden workloads from it."
     for plan in plans:
         name = plan.workload.name
         if plan.constant:

@@ -1,5 +1,6 @@
 """Each layer is tried in a process of its own, confined as a candidate is; what the machine lacks is skipped."""
 
+import platform
 import subprocess
 import sys
 import textwrap
@@ -10,9 +11,10 @@ from adaexplore_mcp.evaluation.sandbox import Layers, probe
 
 SETUP = """
 import ctypes, os, resource, signal, socket, sys
-from adaexplore_mcp.evaluation.sandbox import Limits, confine, enter_namespaces, mount_private_proc, probe
+from adaexplore_mcp.evaluation.sandbox import Layers, Limits, confine, enter_namespaces, mount_private_proc, probe
 scratch = sys.argv[1]
 layers = probe(scratch)
+layers = Layers({name: "off" if name in WITHOUT else state for name, state in layers.state.items()})
 
 def confined(attempt, **limits):
     "Run an attempt in a confined process; print what came of it."
@@ -55,9 +57,9 @@ def layers(tmp_path_factory):
     return Layers(json.loads(out.stdout))
 
 
-def confined(tmp_path, attempt, limits=""):
-    script = SETUP + f"confined({attempt}{limits})\n"
-    (tmp_path / "scratch").mkdir()
+def confined(tmp_path, attempt, limits="", without=()):
+    script = f"WITHOUT = {tuple(without)!r}\n{SETUP}confined({attempt}{limits})\n"
+    (tmp_path / "scratch").mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "scratch")],
         capture_output=True,
@@ -115,8 +117,35 @@ def test_no_internet_socket_can_be_made(tmp_path, layers, family):
     )
 
 
-def test_unix_sockets_remain_since_drivers_need_them(tmp_path, layers):
+def test_unix_sockets_remain_since_drivers_need_them_but_connect_to_nobody(tmp_path, layers):
     assert confined(tmp_path, "lambda: socket.socket(socket.AF_UNIX).family.name") == "did AF_UNIX"
+    need(layers, "seccomp")
+    assert (
+        confined(tmp_path, "lambda: socket.socket(socket.AF_UNIX).connect('nowhere')")
+        == "refused PermissionError"
+    )
+
+
+@pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW"])
+def test_no_socket_can_be_made_that_needs_no_connection(tmp_path, layers, kind):
+    need(layers, "seccomp")
+    for make in ("socket.socket", "socket.socketpair"):
+        assert (
+            confined(tmp_path, f"lambda: {make}(socket.AF_UNIX, socket.{kind})") == "refused PermissionError"
+        )
+
+
+@pytest.mark.parametrize("call", ["200, ", "234, {victim}, "])  # tkill, tgkill
+def test_without_a_process_namespace_no_way_of_sending_a_signal_is_left(tmp_path, layers, call):
+    need(layers, "seccomp")
+    if platform.machine() != "x86_64":
+        pytest.skip("numbers of system calls for x86_64")
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        number = call.format(victim=victim.pid)
+        attempt = f"lambda: ctypes.CDLL(None).syscall({number}{victim.pid}, 9)"
+        assert confined(tmp_path, attempt, without=["pid"]) == "did -1"
+        assert victim.poll() is None
+        victim.kill()
 
 
 @pytest.mark.parametrize(

@@ -247,3 +247,23 @@ def test_every_outcome_can_be_put_on_the_wire():
     nan = {**PASSED, "got": float("nan"), "bound": float("inf"), "detail": "x"}
     found = outcome(numerics(mismatch=Mismatch("values", "first inputs", nan)))
     assert "NaN" not in str(found.to_wire())
+
+
+@pytest.mark.parametrize("operator", ["zeros_like", "new_empty", "full_like", "_local_scalar_dense"])
+def test_making_memory_is_no_work_that_a_task_could_forbid(operator):
+    run = numerics()
+    made = compiled(facts=CallFacts(launches={"add_kernel": 1}, operators={operator: 1}))
+    assert outcome(run, made, policy={"library_ops": "forbid"}).status == "correct"
+
+
+def test_a_failure_to_load_is_one_whichever_process_says_so_first():
+    failure = Failure("syntax", phase="load", type="SyntaxError", message="x = = 2", line=2)
+    stopped = NumericsReport(stage="load")
+    for first in ((replace(stopped, failure=failure), CompileReport()), (stopped, compiled(failure=failure))):
+        found = outcome(*first)
+        assert (found.status, found.stage, found.error.line) == ("compile_error", "load", 2)
+
+
+def test_nonsense_from_the_compiling_process_is_a_forged_result():
+    found = outcome(numerics(), CompileReport(forged="it sent what is no result: progress without end"))
+    assert (found.status, found.check) == ("rejected", "forged_result")

@@ -38,13 +38,15 @@ async def test_a_task_comes_back_as_it_was_put(store):
     assert await store.tasks.get("task_2") is None
 
 
-async def test_putting_a_task_again_keeps_its_content_and_renews_its_summary(store):
+async def test_a_task_put_again_has_its_new_name_and_plans(store):
     await store.tasks.put(task(1))
-    changed = TaskRecord("task_1", {"other": True}, task(1, description="now known").summary)
+    changed = TaskRecord("task_1", {"plan_version": 2}, task(1, name="renamed").summary)
     assert not await store.tasks.put(changed)
     kept = await store.tasks.get("task_1")
-    assert kept.content["number"] == 1
-    assert kept.summary.description == "now known"
+    assert kept.content == {"plan_version": 2}
+    assert kept.summary.name == "renamed"
+    assert list(await store.tasks.names()) == [("task_1", "renamed")]
+    assert [record.task_id for record in (await store.tasks.list(query="renamed"))[0]] == ["task_1"]
 
 
 async def test_tasks_are_listed_latest_first_page_by_page(store):

@@ -10,9 +10,9 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
 * `construct`: `seed`, `init` with its file: makes the module, afresh each time.
 * `weights`: `state` with its file: copies tensors into parameters and buffers of the same name and shape.
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
-* `call` (before its reply, `{"progress": {...}}` once a second): `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `detail`: one call; the
-  reply carries the file of the outputs.
-* `again`: the outputs of the first call once more, as they are now.
+* `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `detail`, with a file
+  for the outputs: one call. `{"progress": {...}}` comes once a second before its reply.
+* `again`, with a file: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
 """
 
@@ -37,14 +37,14 @@ from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, CandidateModule
 from adaexplore_mcp.evaluation.workers.standin import NotHere, StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
 from adaexplore_mcp.evaluation.workers.task import seed_all
-from adaexplore_mcp.evaluation.workers.tensors import contiguous_file, decode, dtype_name
+from adaexplore_mcp.evaluation.workers.tensors import decode, dtype_name, write_contiguous
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
 from adaexplore_mcp.evaluation.workers.warming import interpret_once
 
 __all__ = ["run"]
 
 PROGRESS_S = 1.0
-Reply = tuple[dict[str, Any], list[int]]
+Reply = dict[str, Any]
 NOT_HERE = (NotHere, NotInterpretable)
 
 
@@ -54,16 +54,14 @@ def run(connection: Connection, folder: Path) -> None:
     candidate = _Candidate(connection, folder)
     while (received := connection.receive()) is not None:
         request, descriptors = received
-        files: list[int] = []
         # Everything is caught, SystemExit and KeyboardInterrupt too: what a stranger's code raises is an answer.
         try:
-            reply, files = candidate.operations[request["op"]](request, descriptors)
-            message: dict[str, Any] = {"ok": reply}
+            message: Reply = {"ok": candidate.operations[request["op"]](request, descriptors)}
         except BaseException as error:  # noqa: BLE001 - see above
             message = {"failure": candidate.failure(error), "findings": candidate.findings()}
         message["integrity"] = candidate.integrity()
-        connection.send(message, files)
-        for descriptor in (*files, *descriptors):
+        connection.send(message)
+        for descriptor in descriptors:
             os.close(descriptor)
 
 
@@ -101,7 +99,7 @@ class _Candidate:
             "slot": self.slot,
             "call": self.call,
             "again": self.again,
-            "finish": lambda _, __: ({}, []),
+            "finish": lambda _, __: {},
         }
 
     @property
@@ -143,7 +141,7 @@ class _Candidate:
         )
         if request["format"] == "function":
             self.function = self.module.entry
-        return {"changed": self.module.changed}, []
+        return {"changed": self.module.changed}
 
     def construct(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Build the module under a seed, as the reference was built."""
@@ -155,7 +153,7 @@ class _Candidate:
         seed_all(request["seed"])
         model = self.module.entry(*init["args"], **init["kwargs"])
         self.function = self.standin.place(model) if isinstance(model, nn.Module) else model
-        return {}, []
+        return {}
 
     def weights(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Copy given values into tensors of the same name and shape; name those for which there is none."""
@@ -169,7 +167,7 @@ class _Candidate:
                     target_tensor.copy_(value)
                 else:
                     unloaded.append(name)
-        return {"unloaded": unloaded}, []
+        return {"unloaded": unloaded}
 
     def slot(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Map inputs; the server holds the same memory."""
@@ -183,10 +181,10 @@ class _Candidate:
         }
         self.standin.place(inputs)
         self.slots[request["slot"]] = _Slot(inputs["args"], inputs["kwargs"], storages)
-        return {}, []
+        return {}
 
-    def call(self, request: Mapping[str, Any], _: Sequence[int]) -> Reply:
-        """Call the candidate once and copy its outputs at once, before anything else can happen to them."""
+    def call(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
+        """Call the candidate once and write its outputs into the file given, before anything else can happen to them."""
         assert self.standin is not None
         assert self.watch is not None
         assert self.function is not None
@@ -210,7 +208,7 @@ class _Candidate:
                 facts = {"operators": cost.operators, "library_flops": cost.flops}
             else:
                 outputs = function(*inputs.args, **inputs.kwargs)
-            reply, files = self._export(outputs, inputs.storages)
+            reply = self._export(outputs, inputs.storages, descriptors[0])
         self.watch.phase = "between calls"
         if seen.refused:  # whether or not the candidate caught it and went on in another way
             raise NotInterpretable(seen.uncovered[-1])
@@ -218,11 +216,11 @@ class _Candidate:
             self.first_outputs = outputs
         if request["detail"]:
             facts |= self._facts(seen)
-        return reply | facts | {"findings": self.findings()}, files
+        return reply | facts | {"findings": self.findings()}
 
-    def again(self, _: Mapping[str, Any], __: Sequence[int]) -> Reply:
+    def again(self, _: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Hand over the outputs of the first call as they are now."""
-        return self._export(self.first_outputs, {})
+        return self._export(self.first_outputs, {}, descriptors[0])
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -263,7 +261,7 @@ class _Candidate:
 
     # --- what is handed over
 
-    def _export(self, outputs: Any, storages: Mapping[int, str]) -> Reply:  # noqa: ANN401 - whatever it returned
+    def _export(self, outputs: Any, storages: Mapping[int, str], file: int) -> Reply:  # noqa: ANN401 - whatever it returned
         assert self.standin is not None
         entries: list[dict[str, Any]] = []
         tensors: list[Tensor] = []
@@ -292,11 +290,11 @@ class _Candidate:
             entries.append(entry)
             if leaf.numel() and leaf.untyped_storage().data_ptr() in storages:
                 aliases[path] = storages[leaf.untyped_storage().data_ptr()]
-        file, starts = contiguous_file(tensors)
+        starts = write_contiguous(tensors, file)
         for entry in entries:
             if "start" in entry:
                 entry["start"] = starts[entry["start"]]
-        return {"outputs": entries, "aliases": aliases, "strange": strange}, [file]
+        return {"outputs": entries, "aliases": aliases, "strange": strange}
 
     def _facts(self, seen: Call) -> dict[str, Any]:
         assert self.standin is not None

@@ -26,6 +26,7 @@ import torch
 __all__ = ["Comparison", "Rule", "compare"]
 
 CHUNK = 1 << 20
+INTEGERS_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 SAMPLE = 1 << 18
 EPS32 = float(torch.finfo(torch.float32).eps)
 EPS_BF16 = float(torch.finfo(torch.bfloat16).eps)
@@ -294,7 +295,7 @@ class _Floating:
             bad = ~(_same_kind(got, reference) | _same_kind(got, narrowed))
             if bad.any():
                 wrong += int(bad.sum())
-                unwritten += int((bad & self._poisoned(got)).sum())
+                unwritten += int((bad & self._poisoned(start)).sum())
                 if first < 0:
                     first = start + int(bad.to(torch.uint8).argmax())
         if not wrong:
@@ -316,11 +317,13 @@ class _Floating:
             ),
         )
 
-    def _poisoned(self, got: torch.Tensor) -> torch.Tensor:
+    def _poisoned(self, start: int) -> torch.Tensor:
+        """Tell for a chunk which elements hold, bit by bit, what fresh memory was filled with."""
+        got = self.got[start : start + CHUNK]
         if self.poison is None:
-            return torch.zeros_like(got, dtype=torch.bool)
-        fill = self.poison.to(torch.float64)
-        return got.isnan() if bool(fill.isnan()) else got == fill
+            return torch.zeros(got.shape, dtype=torch.bool)
+        integer = INTEGERS_OF_SIZE[got.dtype.itemsize]
+        return got.view(integer) == self.poison.view(integer)
 
     def _values(self, bound: _Bound) -> Comparison:
         outside = far = unwritten = zeros_outside = mean_outside = 0
@@ -337,7 +340,7 @@ class _Floating:
             beyond = ratio > 1
             outside += int(beyond.sum())
             far += int((ratio > bound.outlier_factor).sum())
-            unwritten += int((beyond & self._poisoned(got)).sum())
+            unwritten += int((beyond & self._poisoned(start)).sum())
             square += float(error.square().sum())
             different += int((got != reference).sum() - (got.isnan() & reference.isnan()).sum())
             zeros_outside += int((expected.abs() > limit).sum())

@@ -4,6 +4,7 @@ Nothing is executed here; `task` runs what `TaskContent.prepare` returns.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -252,6 +253,16 @@ class TaskContent:
                 else "it has no size constants at module level"
             )
             raise TaskFault("sizes", f"the reference has no constant {', '.join(sorted(rest))}; {valid}")
+        unused = [
+            name
+            for name in rest
+            if not any(re.search(rf"\b{name}\b", text) for text in (*files.values(), extra))
+        ]
+        if unused:
+            raise TaskFault(
+                "sizes",
+                f"the workload has a size {', '.join(sorted(unused))}, which nothing in the source uses",
+            )
         return files, extra, rest
 
     def _constants(self, files: Mapping[str, str], extra: str) -> dict[str, Scalar]:

@@ -5,7 +5,7 @@ same values whatever the device and the dtype of the tensor.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +92,9 @@ def looks_symmetric(tensor: Tensor) -> bool:
     return balanced and abs(float(values.mean())) <= allowed * float(values.std())
 
 
-def randomise_state(model: nn.Module, seed: int, domains: Mapping[str, str]) -> dict[str, Tensor]:
+def randomise_state(
+    model: nn.Module, seed: int, domains: Mapping[str, str], names: Container[str] | None = None
+) -> dict[str, Tensor]:
     """Give a model's parameters new values in place, and return them by name.
 
     Constructor values hide what a candidate leaves out: a weight of ones, a bias of zeros. A parameter that is
@@ -104,21 +106,22 @@ def randomise_state(model: nn.Module, seed: int, domains: Mapping[str, str]) -> 
         model: Its floating parameters change; those that share memory still share it.
         seed: For a generator of its own; the global one is not touched.
         domains: By name as in `state_dict()`; other names are ignored.
+        names: Leave all others as they are; None for all.
 
     Returns:
-        Copies of all parameters and of the buffers that changed, under each of their names; one copy per tensor.
+        Copies of the parameters meant, and of the buffers that changed, under each of their names; one copy per tensor.
 
     Raises:
         TaskFault: reason domain.
     """
     generator = torch.Generator().manual_seed(seed)
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    buffers = {
-        name: buffer for name, buffer in model.named_buffers(remove_duplicate=False) if name in domains
-    }
+    state: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    state |= {name: buffer for name, buffer in model.named_buffers(remove_duplicate=False) if name in domains}
+    if names is not None:
+        state = {name: tensor for name, tensor in state.items() if name in names}
     written: set[int] = set()
     with torch.no_grad():
-        for name, tensor in {**parameters, **buffers}.items():
+        for name, tensor in state.items():
             if id(tensor) in written:
                 continue
             written.add(id(tensor))
@@ -127,7 +130,6 @@ def randomise_state(model: nn.Module, seed: int, domains: Mapping[str, str]) -> 
             elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
                 tensor.copy_(_like(tensor, generator))
     # Read after all writes: a parameter may be a view of another one's memory.
-    state = {**parameters, **buffers}
     copies = {id(tensor): tensor.detach().clone() for tensor in state.values()}
     return {name: copies[id(tensor)] for name, tensor in state.items()}
 

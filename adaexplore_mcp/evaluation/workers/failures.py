@@ -8,12 +8,13 @@ import contextlib
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard, TypeVar
 
 import torch
 
 __all__ = ["FailureKind", "describe", "shorten"]
 
+_E = TypeVar("_E", bound=BaseException)
 FailureKind = Literal["syntax", "import", "exception", "memory", "exit", "not_here"]
 
 MESSAGE_CHARACTERS = 1200
@@ -44,11 +45,28 @@ def describe(
     Returns:
         kind, phase, type, message, line (from 1, 0 if unknown), source, traceback.
     """
+    try:
+        return _described(error, file, phase, not_here)
+    except BaseException as broken:  # noqa: BLE001 - a stranger's exception may raise or exit wherever it is touched
+        return {
+            "kind": "exception",
+            "phase": phase,
+            "type": _name(error),
+            "message": f"<it cannot be described: that raises {_name(broken)}>",
+            "line": 0,
+            "source": "",
+            "traceback": "",
+        }
+
+
+def _described(
+    error: BaseException, file: str, phase: str, not_here: tuple[type[BaseException], ...]
+) -> dict[str, Any]:
     line, source = _location(error, file)
     return {
         "kind": _kind(error, phase, not_here),
         "phase": phase,
-        "type": type(error).__name__,
+        "type": _name(error),
         "message": shorten(_message(error), MESSAGE_CHARACTERS),
         "line": line,
         "source": shorten(source.strip(), 200),
@@ -56,16 +74,27 @@ def describe(
     }
 
 
+def _name(error: BaseException) -> str:
+    """Return the name of its class, past whatever a metaclass makes of it."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name
+
+
+def _is(error: BaseException, kinds: type[_E] | tuple[type[_E], ...]) -> TypeGuard[_E]:
+    """Tell what it is by its type: `isinstance` asks the object too."""
+    return issubclass(type(error), kinds)
+
+
 def _kind(error: BaseException, phase: str, not_here: tuple[type[BaseException], ...]) -> FailureKind:
-    if any(isinstance(each, not_here) for each in _chain(error)):
+    if any(_is(each, not_here) for each in _chain(error)):
         return "not_here"
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or _allocator_refused(error):
+    if _is(error, (MemoryError, torch.OutOfMemoryError)) or _allocator_refused(error):
         return "memory"
-    if isinstance(error, SystemExit):
+    if _is(error, SystemExit):
         return "exit"
-    if isinstance(error, SyntaxError):
+    if _is(error, SyntaxError):
         return "syntax"
-    if phase == "load" and isinstance(error, LOADING):
+    if phase == "load" and _is(error, LOADING):
         return "import"
     return "exception"
 
@@ -86,17 +115,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception as broken:  # noqa: BLE001 - a stranger's __str__ may raise anything
-        text = f"<its __str__ raised {type(broken).__name__}>"
-    if isinstance(error, SystemExit):
+    except BaseException as broken:  # noqa: BLE001 - a stranger's __str__ may raise anything
+        text = f"<its __str__ raised {_name(broken)}>"
+    if _is(error, SystemExit):
         return f"the code called exit({text})"
-    if isinstance(error, SyntaxError) and error.text and error.offset:
+    if _is(error, SyntaxError) and error.text and error.offset:
         return f"{error.msg}: {error.text.rstrip()[:200]}"
     return text
 
 
 def _location(error: BaseException, file: str) -> tuple[int, str]:
-    if isinstance(error, SyntaxError) and error.filename == file:
+    if _is(error, SyntaxError) and error.filename == file:
         return error.lineno or 0, error.text or ""
     for each in _chain(error):
         frames = [frame for frame in traceback.extract_tb(each.__traceback__) if frame.filename == file]
@@ -115,5 +144,5 @@ def _line_of(file: str, line: int) -> str:
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error, limit=-30))
-    except Exception as broken:  # noqa: BLE001 - formatting calls a stranger's methods
-        return f"{type(error).__name__} (its traceback cannot be formatted: {type(broken).__name__})"
+    except BaseException as broken:  # noqa: BLE001 - formatting calls a stranger's methods
+        return f"{_name(error)} (its traceback cannot be formatted: {_name(broken)})"

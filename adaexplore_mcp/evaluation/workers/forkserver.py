@@ -40,12 +40,14 @@ class ForkServer:
         connection: From the server.
         scratch: Folder below which sessions get theirs.
         layers: Sandbox layers of this machine.
+        supervisor: A pidfd of the supervisor.
     """
 
-    def __init__(self, connection: Connection, scratch: str, layers: Layers) -> None:
+    def __init__(self, connection: Connection, scratch: str, layers: Layers, supervisor: int) -> None:
         self.connection = connection
         self.scratch = scratch
         self.layers = layers
+        self.supervisor = supervisor
 
     def serve(self) -> None:
         """Fork on request until the server closes the connection."""
@@ -75,7 +77,7 @@ class ForkServer:
             gc.unfreeze()
             connection = Connection(socket.socket(fileno=descriptors[0]))
             getattr(importlib.import_module(module), function)(
-                ForkServer(connection, self.scratch, self.layers)
+                ForkServer(connection, self.scratch, self.layers, self.supervisor)
             )
             code = 0
         finally:
@@ -91,7 +93,14 @@ class ForkServer:
             self.connection.close()
             stub = importlib.import_module("adaexplore_mcp.evaluation.workers.stub")
             control, session = (socket.socket(fileno=descriptor) for descriptor in descriptors)
-            code = stub.start(request, control, session, self.scratch, self.layers)
+            code = stub.start(
+                request,
+                control,
+                session,
+                scratch=self.scratch,
+                layers=self.layers,
+                supervisor=self.supervisor,
+            )
         finally:
             _leave(code)
 
@@ -108,7 +117,9 @@ def _leave(code: int) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Probe the sandbox, import torch, say hello, then fork on request."""
     control, scratch = int(arguments[0]), arguments[1]
-    die_with_parent(os.getppid())
+    supervisor = os.getppid()
+    die_with_parent(supervisor)
+    watched = os.pidfd_open(supervisor)
     connection = Connection(socket.socket(fileno=control))
     layers = probe(scratch)
     versions = {"python": platform.python_version()}
@@ -133,5 +144,5 @@ def main(arguments: Sequence[str]) -> int:
         }
     )
     if not problem:
-        ForkServer(connection, scratch, layers).serve()
+        ForkServer(connection, scratch, layers, watched).serve()
     return 0

@@ -19,6 +19,9 @@ from adaexplore_mcp.evaluation.workers.tensors import decode, read_contiguous
 
 __all__ = ["serve"]
 
+MALFORMED = (ValueError, KeyError, TypeError, RuntimeError, OverflowError)
+"""What reading a file raises that is not as it was described."""
+
 
 def serve(server: ForkServer) -> None:
     """Answer comparisons until the server closes the connection."""
@@ -29,7 +32,7 @@ def serve(server: ForkServer) -> None:
         request, descriptors = received
         try:
             reply = _compare(request, descriptors)
-        except (ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
+        except MALFORMED as error:
             # What the candidate sent does not describe its file: its outputs cannot be read.
             reply = {"malformed": f"{type(error).__name__}: {error}"[:500]}
         finally:
@@ -45,8 +48,11 @@ def _compare(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str
     those the candidate was given. Inputs that the task changes by contract come after the outputs.
     """
     entries = request["expected"]
-    expected = read_contiguous(descriptors[0], entries)
-    wide = _optional(descriptors[0], [entry["wide"] for entry in entries])
+    try:
+        expected = read_contiguous(descriptors[0], entries)
+        wide = _optional(descriptors[0], [entry["wide"] for entry in entries])
+    except MALFORMED as error:
+        return {"no_yardstick": f"{type(error).__name__}: {error}"[:500]}
     got = read_contiguous(descriptors[1], request["got"])
     changed: list[dict[str, Any]] = []
     if len(descriptors) > 2:

@@ -78,7 +78,9 @@ class Budget:
 SMALL = Budget(flops=3e6, elements=1.5e5, parameters=1e5, floors=(8, 4), last_resort=2)
 """A run that Triton's interpreter finishes in a second or two (512 x 512 x 512 takes 2 to 3 s)."""
 
-ALIGNED = Budget(flops=1e8, elements=5e6, parameters=3e6, floors=(128, 64, 32, 16, 8), aligned=True, linked=True)
+ALIGNED = Budget(
+    flops=1e8, elements=5e6, parameters=3e6, floors=(128, 64, 32, 16, 8), aligned=True, linked=True
+)
 """For the second look at a kernel that assumes multiples of its block sizes, or that two sizes are equal as they are."""
 
 

@@ -34,7 +34,7 @@ from adaexplore_mcp.evaluation.workers.lowering import ALIGNED, SMALL
 from adaexplore_mcp.evaluation.workers.standin import StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
 from adaexplore_mcp.evaluation.workers.task import LoadedTask, Trial, load, lower_task, trial
-from adaexplore_mcp.evaluation.workers.tensors import contiguous_file, decode, dtype_name, encode
+from adaexplore_mcp.evaluation.workers.tensors import decode, dtype_name, encode, file_bytes, write_contiguous
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
 from adaexplore_mcp.evaluation.workers.widening import widened_call
 
@@ -57,6 +57,7 @@ def run(connection: Connection, folder: Path) -> None:
         "lower": reference.lower,
         "changes": reference.changes,
         "init": reference.init,
+        "constants": reference.constants,
         "trial": reference.trial,
     }
     while (received := connection.receive()) is not None:
@@ -76,7 +77,9 @@ class _Reference:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "task"
         self.folder.mkdir()
-        self.models: dict[tuple[int, int | None], tuple[Callable[..., Any], dict[str, Tensor]]] = {}
+        self.models: dict[
+            tuple[int, int | None, frozenset[str] | None], tuple[Callable[..., Any], dict[str, Tensor]]
+        ] = {}
 
     def collect(self, request: Mapping[str, Any]) -> Reply:
         """Read a task's files; nothing is executed."""
@@ -115,6 +118,7 @@ class _Reference:
             "inputs": [dataclasses.asdict(each) for each in seen.inputs],
             "outputs": [dataclasses.asdict(each) for each in seen.outputs],
             "state": seen.state,
+            "constants": list(self.content.constants()),
             "init_outline": seen.init_outline,
             "inputs_outline": seen.inputs_outline,
             "faked": faked,
@@ -153,9 +157,21 @@ class _Reference:
             _, init = self.task.construct(request["construct_seed"])
         return _encoded({"args": init.args, "kwargs": init.kwargs})
 
+    def constants(self, request: Mapping[str, Any]) -> Reply:
+        """Return the parameters and buffers that the constructor makes the same under two seeds."""
+        one, other = (
+            dict(model.state_dict()) if isinstance(model, nn.Module) else {}
+            for model, _ in (self._model(seed, None) for seed in request["construct_seeds"])
+        )
+        same = [name for name, value in one.items() if name in other and _equal(value, other[name])]
+        return {"names": same}, []
+
     def trial(self, request: Mapping[str, Any]) -> Reply:
         """Run one trial: inputs as drawn or transformed, the reference in its own dtype and in float64."""
-        model, state = self._model(request["construct_seed"], request["state_seed"])
+        names = request["state_names"]
+        model, state = self._model(
+            request["construct_seed"], request["state_seed"], None if names is None else frozenset(names)
+        )
         with self.standin:
             arguments = self.task.inputs(request["input_seed"])
         arguments, transformed = self._transform(arguments, request["transform"], request["input_seed"])
@@ -168,7 +184,8 @@ class _Reference:
         mutated = _changed(arguments, own)
         wide, wide_arguments, not_wide = self._wide(model, arguments)
         entries, tensors = _expected(outputs, own, mutated, wide, wide_arguments)
-        file, starts = contiguous_file(tensors)
+        file = file_bytes(0)
+        starts = write_contiguous(tensors, file)
         for entry in entries:
             for part in (entry, entry.get("wide") or {}):
                 if "start" in part:
@@ -197,15 +214,15 @@ class _Reference:
             )
 
     def _model(
-        self, construct_seed: int, state_seed: int | None
+        self, construct_seed: int, state_seed: int | None, names: frozenset[str] | None = None
     ) -> tuple[Callable[..., Any], dict[str, Tensor]]:
-        key = construct_seed, state_seed
+        key = construct_seed, state_seed, names
         if key not in self.models:
             with self.standin:
                 model, _ = self.task.construct(construct_seed)
             state: dict[str, Tensor] = {}
             if state_seed is not None and isinstance(model, nn.Module):
-                state = randomise_state(model, state_seed, self.domains)
+                state = randomise_state(model, state_seed, self.domains, names)
             self.models[key] = model, state
         return self.models[key]
 

@@ -8,6 +8,7 @@ stub is its first process: when it ends, the kernel ends everything inside.
 """
 
 import contextlib
+import errno
 import importlib
 import os
 import resource
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from adaexplore_mcp.evaluation.sandbox import (
+    NOBODY,
     Layers,
     Limits,
     become_subreaper,
@@ -52,11 +54,16 @@ LAST_WORDS = {"compile": "adaexplore_mcp.evaluation.workers.compilation"}
 GUARDED_ROLES = {"reference"}
 """These hold what a candidate must not see: closed to other processes of the same user."""
 
-OUR_FAULT = 70
-"""Exit code of a confined process whose harness, not the stranger's code, failed (EX_SOFTWARE)."""
+MEMORY_FILE_ROLES = {"reference"}
+"""These hand over files of their own making; a candidate fills those that it is given."""
+
+HARNESS_FAILED = 70
+"""Exit code of a confined process whose harness raised (EX_SOFTWARE); a stranger's code can make it do so."""
 
 KEPT_BYTES = 32 << 10  # of the head and of the tail of each output stream
 TICK_S = 0.1
+FILES_EVERY_S = 1.0
+MOST_FILES = 20_000
 DRAIN_S = 0.05
 
 
@@ -87,7 +94,13 @@ class Capture:
 
 
 def start(
-    request: Mapping[str, Any], control: socket.socket, session: socket.socket, scratch: str, layers: Layers
+    request: Mapping[str, Any],
+    control: socket.socket,
+    session: socket.socket,
+    *,
+    scratch: str,
+    layers: Layers,
+    supervisor: int,
 ) -> int:
     """Detach, enter namespaces, become the stub; runs in a fresh fork, returns in the stub's parent and in the stub.
 
@@ -97,12 +110,13 @@ def start(
         session: To the server: the confined process answers on it.
         scratch: Folder below which the session's folder is made.
         layers: What the probe found.
+        supervisor: A pidfd of the supervisor, without which the session ends.
     """
     os.setsid()
     enter_namespaces(layers)
     if os.fork() != 0:
         return 0
-    return Stub(request, control, session, scratch, layers).run()
+    return Stub(request, control, session, scratch=scratch, layers=layers, supervisor=supervisor).run()
 
 
 class Stub:
@@ -116,10 +130,13 @@ class Stub:
         request: Mapping[str, Any],
         control: socket.socket,
         session: socket.socket,
+        *,
         scratch: str,
         layers: Layers,
+        supervisor: int,
     ) -> None:
         self.request = request
+        self.supervisor = supervisor
         self.control = Connection(control)
         self.session = session
         self.layers = layers
@@ -127,6 +144,8 @@ class Stub:
         self.capture = {"stdout": Capture(), "stderr": Capture()}
         self.reason = "ended"
         self.peak_bytes = 0
+        self._files_bytes = 0
+        self._next_files = 0.0
         self.child = 0
         self.status: int | None = None
         self.usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -139,6 +158,8 @@ class Stub:
             become_subreaper()
         guard_memory()
         self.folder.mkdir(mode=0o700)
+        if self.layers.on("nobody"):
+            os.chown(self.folder, NOBODY, NOBODY)
         started = time.monotonic()
         outputs = self._fork()
         self._base_bytes = _private_bytes(self.child)
@@ -167,7 +188,7 @@ class Stub:
         return {read_end: name for name, (read_end, _) in pipes.items()}
 
     def _become_confined(self, pipes: Mapping[str, tuple[int, int]], stub: int) -> None:
-        code = OUR_FAULT
+        code = HARNESS_FAILED
         try:
             die_with_parent(stub)
             os.setsid()
@@ -180,17 +201,22 @@ class Stub:
                 stream.reconfigure(line_buffering=True)  # type: ignore[union-attr] # text streams over pipes
             if self.request["role"] not in GUARDED_ROLES:
                 unguard_memory()
+            memory_bytes = int(self.request["memory_bytes"])
             limits = Limits(
-                memory_bytes=int(self.request["memory_bytes"]), cpu_s=int(self.request["lifetime_s"])
+                memory_bytes=memory_bytes, file_bytes=memory_bytes, cpu_s=int(self.request["lifetime_s"])
             )
             role = importlib.import_module(SESSION_ROLES[self.request["role"]])
             confine(
-                self.layers, limits, writable=[str(self.folder)], readable=self.request.get("readable", [])
+                self.layers,
+                limits,
+                writable=[str(self.folder)],
+                readable=self.request.get("readable", []),
+                memory_files=self.request["role"] in MEMORY_FILE_ROLES,
             )
+            connection.send({"ready": True})
             role.run(connection, self.folder)
             code = 0
         except BaseException:  # noqa: BLE001 - the outermost frame: nothing may return into the stub
-            # Ours, not the candidate's: its own exceptions became replies long before.
             traceback.print_exc()
         finally:
             with contextlib.suppress(Exception):
@@ -215,6 +241,7 @@ class Stub:
         with selectors.DefaultSelector() as selector:
             selector.register(handle, selectors.EVENT_READ, "child")
             selector.register(self.control.socket, selectors.EVENT_READ, "control")
+            selector.register(self.supervisor, selectors.EVENT_READ, "supervisor")
             for descriptor in outputs:
                 selector.register(descriptor, selectors.EVENT_READ, "output")
             while self.status is None:
@@ -224,6 +251,9 @@ class Stub:
                     elif key.data == "output":
                         if not self._read_output(key.fd, outputs[key.fd]):
                             selector.unregister(key.fd)
+                    elif key.data == "supervisor":  # nobody would end what this session leaves behind
+                        self._kill("lost")
+                        selector.unregister(self.supervisor)
                     elif self._told_to_end():
                         self._kill("told" if self.reason == "ended" else self.reason)
                         selector.unregister(self.control.socket)
@@ -238,6 +268,11 @@ class Stub:
 
     def _check_limits(self, lifetime_end: float) -> None:
         used = sum(max(0, _private_bytes(pid) - self._base_bytes) for pid in self._tree())
+        if time.monotonic() > self._next_files:
+            started = time.monotonic()
+            self._files_bytes = _bytes_of_files(self.folder)
+            self._next_files = time.monotonic() + max(FILES_EVERY_S, 10 * (time.monotonic() - started))
+        used += self._files_bytes
         self.peak_bytes = max(self.peak_bytes, used)
         if used > int(self.request["memory_bytes"]):
             self._kill("memory")
@@ -330,6 +365,27 @@ def _private_bytes(pid: int) -> int:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith(("RssAnon:", "RssShmem:")):
                 total += int(line.split()[1]) << 10
+    return total
+
+
+def _bytes_of_files(folder: Path) -> int:
+    """Return what the files below a folder take, in bytes; without end where they are too many or nested too deep."""
+    total, seen, folders = 0, 0, [str(folder)]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    seen += 1
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except (
+            OSError
+        ) as error:  # gone meanwhile, or closed to everybody: then nothing is written there either
+            if error.errno == errno.ENAMETOOLONG:
+                return 1 << 62
+        if seen > MOST_FILES:
+            return 1 << 62
     return total
 
 

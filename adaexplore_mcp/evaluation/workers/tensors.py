@@ -21,7 +21,6 @@ import torch
 __all__ = [
     "Encoded",
     "NotTransportableError",
-    "contiguous_file",
     "decode",
     "decode_outline",
     "dtype_name",
@@ -30,6 +29,7 @@ __all__ = [
     "map_file",
     "outline",
     "read_contiguous",
+    "write_contiguous",
 ]
 
 PAGE = mmap.PAGESIZE
@@ -91,16 +91,25 @@ def file_bytes(size: int) -> int:
     return descriptor
 
 
-def map_file(descriptor: int, size: int, *, shared: bool) -> torch.Tensor:
+def map_file(descriptor: int, size: int, *, shared: bool, start: int = 0) -> torch.Tensor:
     """Map a memory file as a tensor of uint8, shape (size,).
 
     Args:
         descriptor: May be closed afterwards.
         size: Bytes to map; at least 1.
         shared: Write through to the file; otherwise writes stay private to this process.
+        start: First byte, a multiple of the page size.
+
+    Raises:
+        ValueError: The file cannot be mapped like this.
     """
     flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
-    return torch.frombuffer(mmap.mmap(descriptor, size, flags=flags), dtype=torch.uint8)
+    try:
+        mapped = mmap.mmap(descriptor, size, flags=flags, offset=start)
+    except (OSError, OverflowError) as error:
+        msg = f"{size} bytes at {start} of the file cannot be mapped: {error}"
+        raise ValueError(msg) from error
+    return torch.frombuffer(mapped, dtype=torch.uint8)
 
 
 # --- encoding --------------------------------------------------------------------------------------------
@@ -265,13 +274,19 @@ def _tensors(message: Mapping[str, Any], descriptor: int | None, *, shared: bool
         msg = "tensors without a file, or too many"
         raise ValueError(msg)
     size = os.fstat(descriptor).st_size
-    whole = map_file(descriptor, size, shared=shared)
-    for entry in table:
-        start, nbytes = message["storages"][entry["storage"]]
+    storages = []
+    for start, nbytes in message["storages"]:
         if not 0 <= start <= start + nbytes <= size:
             msg = f"a storage of {nbytes} bytes at {start} lies outside a file of {size}"
             raise ValueError(msg)
-        yield _view(whole[start : start + nbytes], entry)
+        # Each a map of its own, so that an access beyond a tensor's storage is known for one.
+        storages.append(
+            map_file(descriptor, nbytes, shared=shared, start=start)
+            if nbytes
+            else torch.empty(0, dtype=torch.uint8)
+        )
+    for entry in table:
+        yield _view(storages[entry["storage"]], entry)
 
 
 def _view(storage: torch.Tensor, entry: Mapping[str, Any]) -> torch.Tensor:
@@ -326,7 +341,7 @@ def _value(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401, 
 
 
 def read_contiguous(descriptor: int, entries: Sequence[Mapping[str, Any]]) -> list[torch.Tensor]:
-    """Read tensors that `contiguous_file` wrote.
+    """Read tensors that `write_contiguous` wrote.
 
     Args:
         descriptor: The file.
@@ -348,15 +363,14 @@ def read_contiguous(descriptor: int, entries: Sequence[Mapping[str, Any]]) -> li
     return tensors
 
 
-def contiguous_file(tensors: Sequence[torch.Tensor]) -> tuple[int, list[int]]:
-    """Write tensors one after the other, each in row-major order, into a new memory file.
+def write_contiguous(tensors: Sequence[torch.Tensor], descriptor: int) -> list[int]:
+    """Write tensors one after the other, each in row-major order, into an empty file.
 
     Written by `write`, not through a mapping, so that the receiver can seal the file at once.
 
     Returns:
-        The descriptor, and the start of each tensor in bytes (multiples of 64).
+        The start of each tensor in bytes (multiples of 64).
     """
-    descriptor = os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     starts, position = [], 0
     for tensor in tensors:
         starts.append(position)
@@ -368,4 +382,4 @@ def contiguous_file(tensors: Sequence[torch.Tensor]) -> tuple[int, list[int]]:
             view = view[written:]
         position = -(-position // 64) * 64
     os.ftruncate(descriptor, max(position, 1))
-    return descriptor, starts
+    return starts

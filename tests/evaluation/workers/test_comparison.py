@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaexplore_mcp.evaluation.workers.comparison import Rule, as_message, compare
+from adaexplore_mcp.evaluation.workers.standin.memory import fill
 
 MATCH = Rule()
 
@@ -148,6 +149,19 @@ def test_what_was_never_written_is_called_that(fill):
     got[896:] = fill
     result = compare(got, wide.float(), wide, MATCH, poison=torch.tensor(fill))
     assert (result.passed, result.check) == (False, "unwritten")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_nan_that_was_computed_is_told_from_memory_that_was_never_written(dtype):
+    wide = torch.randn(1000, dtype=torch.float64)
+    poison = torch.zeros((), dtype=dtype)
+    fill(poison, "nan")
+    got = wide.to(dtype, copy=True)
+    got[7] = torch.zeros((), dtype=dtype) / 0
+    result = compare(got, wide.to(dtype), wide, MATCH, poison=poison)
+    assert (result.passed, result.check) == (False, "nonfinite")
+    got[7] = poison
+    assert compare(got, wide.to(dtype), wide, MATCH, poison=poison).check == "unwritten"
 
 
 def test_integers_must_be_equal_unless_the_reference_itself_is_on_the_edge():

@@ -147,7 +147,7 @@ def test_aligned_sizes_that_cannot_stay_equal_are_lowered_all_the_same():
     def shaped(m, heads):
         return Work(flops=m * 10**6) if heads == 256 else None
 
-    result, values = Model({"m": 256, "heads": 256}, shaped).lower(ALIGNED)
+    _, values = Model({"m": 256, "heads": 256}, shaped).lower(ALIGNED)
     assert values["heads"] == 256
     assert values["m"] < 256
 

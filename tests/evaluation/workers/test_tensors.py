@@ -6,12 +6,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from adaexplore_mcp.evaluation.workers.tensors import (
     NotTransportableError,
-    contiguous_file,
     decode,
     decode_outline,
     encode,
+    file_bytes,
     outline,
     read_contiguous,
+    write_contiguous,
 )
 
 
@@ -176,7 +177,8 @@ def test_contiguous_files_hold_row_major_bytes_and_can_be_sealed():
         torch.empty(0),
         torch.randn(2, dtype=torch.complex64).conj(),
     ]
-    file, starts = contiguous_file(tensors)
+    file = file_bytes(0)
+    starts = write_contiguous(tensors, file)
     assert seal(file)
     entries = [
         {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape), "start": start}

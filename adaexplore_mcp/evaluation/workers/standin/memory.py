@@ -31,6 +31,13 @@ INTEGERS: dict[Poison, dict[torch.dtype, int]] = {
 }
 # In the 8-bit formats: NaN of e4m3fn and e5m2, the largest of the others; or a large finite value of each.
 BYTES: dict[Poison, int] = {"nan": 0x7F, "huge": 0x76}
+NAN_BITS = {
+    torch.float16: (torch.int16, 0x7EAD),
+    torch.bfloat16: (torch.int16, 0x7FEA),
+    torch.float32: (torch.int32, 0x7FC0_ADAE),
+    torch.float64: (torch.int64, 0x7FF8_0000_0000_ADAE),
+}
+"""NaNs of our own: what a kernel computes from 0/0 has other bits, so memory never written is told from it."""
 HUGE_OF_MAXIMUM = 0.8  # fits every float, and its double overflows
 
 
@@ -46,7 +53,11 @@ def fill(tensor: torch.Tensor, poison: Poison) -> None:
     if dtype is torch.bool:
         memory.fill_(True)
     elif dtype.is_floating_point and dtype.itemsize > 1:
-        memory.fill_(float("nan") if poison == "nan" else torch.finfo(dtype).max * HUGE_OF_MAXIMUM)
+        if poison == "nan" and dtype in NAN_BITS:
+            integer, bits = NAN_BITS[dtype]
+            memory.view(integer).fill_(bits)
+        else:
+            memory.fill_(float("nan") if poison == "nan" else torch.finfo(dtype).max * HUGE_OF_MAXIMUM)
     elif dtype in INTEGERS[poison]:
         memory.fill_(INTEGERS[poison][dtype])
     elif dtype.itemsize == 1 and memory.layout is torch.strided and not memory.is_quantized:
