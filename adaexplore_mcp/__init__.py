@@ -1,3 +1,3 @@
-"""AdaExplore MCP: compile, verify, time and remember the GPU kernels a coding agent writes."""
+"""AdaExplore MCP: compile, verify and remember the GPU kernels a coding agent writes."""
 
 __version__ = "0.1.0"

@@ -74,9 +74,10 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="adaexplore-mcp",
-        description="Compile, verify, time and remember the GPU kernels a coding agent writes.",
-        epilog="Each setting of serve, call and doctor can come from the environment too: --home from ADAEXPLORE_HOME, "
-        "--root from ADAEXPLORE_ROOTS, and so on.",
+        description="Compile, verify and remember the GPU kernels a coding agent writes.",
+        epilog="serve, call and doctor take their settings from flags or from the environment; a flag wins. The variable "
+        "is ADAEXPLORE_ and the flag's name: --worker-python is ADAEXPLORE_WORKER_PYTHON. One differs: --root is "
+        "ADAEXPLORE_ROOTS, a list separated as PATH is.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

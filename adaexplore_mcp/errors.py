@@ -1,7 +1,9 @@
-"""Every exception of the product; a bad kernel is none of them, it is an outcome.
+"""The exceptions that a package may raise to its caller; a bad kernel is none of them, it is an outcome.
+
+What a package raises and catches inside (a bad frame, a session that ended, a task's fault) is defined where it is used.
 
 AdaExploreError
-├── RequestError            the caller can mend it: becomes the text of a ToolError
+├── RequestError            the caller can fix it: becomes the text of a ToolError
 │   ├── NotFoundError       an id or a name that does not exist
 │   └── TaskError           the reference, not a candidate, is at fault
 ├── StoreError              the database cannot be used as it is

@@ -128,7 +128,7 @@ class Workload(Parameter):
 
 
 class SizeRange(Parameter):
-    """How far a size may change in hidden workloads: multiples of `multiple_of` from `min` to `max`, both included."""
+    """How far a size may change (kept for hidden workloads, which this version does not draw): multiples of `multiple_of` from `min` to `max`, both included."""
 
     min: int = Field(ge=1)
     max: int = Field(ge=1)
@@ -153,7 +153,7 @@ class Policy(Parameter):
     """match: as exact as the reference. relaxed: half arithmetic too. kernelbench: 1e-4 fp32, 1e-2 half. paper: 5e-2.
     custom: atol, rtol."""
     library_ops: LibraryOps = "report"
-    """Torch calls that do the work: report their share, allow, or forbid."""
+    """Torch calls that do the work: forbid, or report their share (allow: the same)."""
     atol: float = Field(default=0.0, ge=0, le=1e3)
     rtol: float = Field(default=0.0, ge=0, le=1e3)
     max_outlier_share: float = Field(default=0.0, ge=0, le=0.5)

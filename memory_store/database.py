@@ -148,7 +148,7 @@ def explain(error: sqlite3.Error, path: Path) -> StoreError:
     if name.startswith("SQLITE_FULL"):
         return StoreError(f"{where} cannot grow: the disk is full. Free some space, or {ELSEWHERE}.")
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN", "SQLITE_AUTH")):
-        return StoreError(f"{where} cannot be written: {error}. Mend its permissions, or {ELSEWHERE}.")
+        return StoreError(f"{where} cannot be written: {error}. Fix its permissions, or {ELSEWHERE}.")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _damaged(path, str(error))
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -193,7 +193,7 @@ def _open(path: Path, *, set_up: bool) -> "Sqlite":
         lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
-            f"The database folder {str(path.parent)!r} cannot be used: {error.strerror}. Mend it, or {ELSEWHERE}."
+            f"The database folder {str(path.parent)!r} cannot be used: {error.strerror}. Fix that, or {ELSEWHERE}."
         ) from error
     connection: sqlite3.Connection | None = None
     try:

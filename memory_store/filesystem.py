@@ -20,8 +20,6 @@ NETWORK = frozenset(
         "gpfs",
         "lustre",
         "mmfs",
-    }
-    | {
         "ncpfs",
         "nfs",
         "nfs4",

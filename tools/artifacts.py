@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from adaexplore_mcp.errors import NotFoundError, RequestError
+from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store import EvaluationTable
 from adaexplore_mcp.models import ArtifactPage
-from adaexplore_mcp.services.files import nearest, shortened
+from adaexplore_mcp.services.messages import not_found
 from adaexplore_mcp.tools.answers import Answer, answer
 from adaexplore_mcp.tools.parameters import Ctx, services_of
 
@@ -62,9 +62,7 @@ async def _found(evaluations: EvaluationTable, handle: str) -> tuple[str, str]:
         case _:
             if (artifact := await evaluations.artifact(handle)) is not None:
                 return artifact.kind, artifact.text
-    alike = nearest(handle, await evaluations.ids(kind))
-    hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
-    raise NotFoundError(
-        f"There is no {kind} {shortened(handle)}.{hint}",
-        "Use an artifact_id, receipt_id or candidate_id of an earlier answer.",
+    latest = await evaluations.ids(kind)
+    raise not_found(
+        kind, handle, latest, "Use an artifact_id, receipt_id or candidate_id of an earlier answer."
     )

@@ -11,9 +11,8 @@ from typing import Any
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import ValidationError
 
-from adaexplore_mcp.errors import NotFoundError, RequestError
-from adaexplore_mcp.services.files import nearest, shortened
-from adaexplore_mcp.services.jobviews import failure_of
+from adaexplore_mcp.errors import RequestError
+from adaexplore_mcp.services.messages import failure_of, not_found, shortened
 
 __all__ = ["check_arguments", "check_tool", "invalid_arguments", "tool_error"]
 
@@ -33,9 +32,7 @@ def check_tool(name: str, known: Sequence[str]) -> None:
         NotFoundError: Names the nearest, and all of them.
     """
     if name not in known:
-        alike = nearest(name, known, count=1)
-        hint = f" Did you mean {alike[0]}?" if alike else ""
-        raise NotFoundError(f"There is no tool {shortened(name)}.{hint}", f"Tools: {', '.join(known)}.")
+        raise not_found("tool", name, known, f"Tools: {', '.join(known)}.")
 
 
 def check_arguments(tool: str, schema: Schema, about: str, arguments: Mapping[str, Any]) -> None:

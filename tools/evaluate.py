@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 import anyio.to_thread
 from pydantic import Field
 
-from adaexplore_mcp.errors import NotFoundError, RequestError
+from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.models import JobView, Outcome, Target, VerifyRequest
 from adaexplore_mcp.services import Call, Report, Services
-from adaexplore_mcp.services.files import allowed_path, nearest, read_file, shortened
+from adaexplore_mcp.services.files import allowed_path, read_file
+from adaexplore_mcp.services.messages import not_found
 from adaexplore_mcp.tools.answers import OutcomeAnswer, answer
 from adaexplore_mcp.tools.parameters import (
     DEFAULT_WAIT_S,
@@ -31,10 +32,12 @@ async def compile_and_verify(
     task_id: str,
     kernel: Annotated[
         str,
-        Field(max_length=MAX_TEXT, description="Source as text; or kernel_path or node_id: exactly one."),
+        Field(
+            max_length=MAX_TEXT, description="Source text. Give exactly one of kernel, kernel_path, node_id."
+        ),
     ] = "",
     kernel_path: Annotated[str, Field(description="File below an allowed root.")] = "",
-    node_id: Annotated[str, Field(description="Candidate kept by an earlier call.")] = "",
+    node_id: Annotated[str, Field(description="candidate_id from an earlier answer.")] = "",
     target: Annotated[Literal["", Target], Field(description="GPU to compile for.")] = "",
     timeout_seconds: Annotated[float, Field(ge=1, le=600, description="Per stage.")] = 60.0,
     wait_seconds: Wait = DEFAULT_WAIT_S,
@@ -43,7 +46,7 @@ async def compile_and_verify(
 ) -> OutcomeAnswer:
     """Judge a candidate kernel against a task: does it compile, and are its numbers right?
 
-    Gives status, evidence, the line of an error, registers and spills, scope, receipt_id.
+    Gives status, evidence, error line, registers, spills, scope, receipt_id.
     """
     services = services_of(ctx)
     wait_s = wait_of(services, wait_seconds)
@@ -89,10 +92,7 @@ async def _candidate(services: Services, kernel: str, kernel_path: str, node_id:
         return await anyio.to_thread.run_sync(read_file, file, roots)
     source = await services.store.evaluations.candidate(node_id)
     if source is None:
-        alike = nearest(node_id, await services.store.evaluations.ids("candidate"))
-        hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
-        raise NotFoundError(
-            f"There is no candidate {shortened(node_id)}.{hint}",
-            "Use the candidate_id of an earlier answer, or send the source as kernel.",
-        )
+        latest = await services.store.evaluations.ids("candidate")
+        next_step = "Use the candidate_id of an earlier answer, or send the source as kernel."
+        raise not_found("candidate", node_id, latest, next_step)
     return source

@@ -16,7 +16,7 @@ async def job_status(
     wait_seconds: Wait = DEFAULT_WAIT_S,
     response_format: Format = "concise",
 ) -> JobAnswer:
-    """Wait for a job: its progress, or the result its tool would have returned."""
+    """Wait for a job; gives its progress, or its tool's result."""
     services = services_of(ctx)
     wait_s = wait_of(services, wait_seconds)
     if not job_id:

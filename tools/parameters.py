@@ -27,7 +27,9 @@ DEFAULT_WAIT_S = 30.0
 MAX_TEXT = 1 << 20
 """Characters of source text in one argument."""
 
-Wait = Annotated[float, Field(ge=0, le=3600, description="Then it becomes a job.")]
+Wait = Annotated[
+    float, Field(ge=0, le=3600, description="Seconds to wait; after that the call answers with a job_id.")
+]
 """How long the caller waits; settings.max_wait is the published maximum."""
 Format = ResponseFormat
 """concise keeps an answer below 600 tokens; the instructions say so once for all tools."""

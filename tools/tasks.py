@@ -19,7 +19,8 @@ from adaexplore_mcp.models import (
     Workload,
 )
 from adaexplore_mcp.services import Call, Report, Services
-from adaexplore_mcp.services.files import allowed_folder, allowed_path, read_file, shortened
+from adaexplore_mcp.services.files import allowed_folder, allowed_path, read_file
+from adaexplore_mcp.services.messages import shortened
 from adaexplore_mcp.tools.answers import Answer, JobAnswer, answer
 from adaexplore_mcp.tools.parameters import (
     DEFAULT_WAIT_S,
@@ -46,8 +47,7 @@ async def register_task(
     source: Annotated[
         Source,
         Field(
-            description="Reference source as text; or source_path. With both, text that runs after the file and sees "
-            "its names: a place for make_inputs."
+            description="Reference source text; or source_path. With both, it runs after the file: a place for make_inputs."
         ),
     ] = "",
     source_path: Annotated[
@@ -56,19 +56,23 @@ async def register_task(
     entry: Annotated[
         str, Field(max_length=400, description="Class or function to use, or pkg/ops.py:name.")
     ] = "",
-    import_root: Annotated[str, Field(description="Folder that the source's imports start from.")] = "",
+    import_root: Annotated[str, Field(description="Folder that imports start from.")] = "",
     format: Annotated[  # noqa: A002 - the contract's name
         TaskFormat,
         Field(
             description="kernelbench: class Model, get_inputs, get_init_inputs; candidate: class ModelNew. "
-            "function: reference(*args), make_inputs(workload, device, seed); candidate: the same function."
+            "function: reference(*args), make_inputs(workload, device, seed); candidate: same function."
         ),
     ] = "kernelbench",
     workloads: Annotated[
         list[Workload], Field(max_length=32, description="Sizes to judge at; default: the source's own.")
     ] = [],  # noqa: B006 - never changed; the schema shows it
     vary: Annotated[
-        dict[str, SizeRange], Field(max_length=32, description="Sizes that hidden workloads may change.")
+        dict[str, SizeRange],
+        Field(
+            max_length=32,
+            description="Sizes that may change; only checked and kept: no hidden workloads yet.",
+        ),
     ] = {},  # noqa: B006 - as above
     domains: Annotated[
         dict[str, Domain],
@@ -77,12 +81,8 @@ async def register_task(
             description="Per input: keep, normal, nonnegative, probability or index(N) for 0..N-1.",
         ),
     ] = {},  # noqa: B006 - as above
-    mutates: Annotated[
-        list[str], Field(max_length=64, description="Inputs that the operation changes in place.")
-    ] = [],  # noqa: B006 - as above
-    baseline: Annotated[
-        Source, Field(description="Your present kernel, to compare with; or baseline_path.")
-    ] = "",
+    mutates: Annotated[list[str], Field(max_length=64, description="Inputs that it changes in place.")] = [],  # noqa: B006 - as above
+    baseline: Annotated[Source, Field(description="Your own kernel; or baseline_path.")] = "",
     baseline_path: str = "",
     policy: Annotated[Policy, Field(description="What counts as right.")] = Policy(),  # noqa: B008 - immutable
     wait_seconds: Wait = DEFAULT_WAIT_S,

@@ -4,7 +4,6 @@ import os
 import select
 import socket
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -124,14 +123,3 @@ class Channel:
         self._reader.close()
         with anyio.CancelScope(shield=True):
             await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -175,7 +175,7 @@ class Event:
     """Something that reached outside of the process.
 
     Args:
-        kind: process, signal or socket.
+        kind: process, signal, socket or search.
         phase: load, construct, run, or between calls.
         what: To or of what.
     """
@@ -222,9 +222,8 @@ class CallFacts:
         operators: Operators that torch dispatched.
         library_flops: FLOPs of torch's own matrix products and convolutions.
         autotuned: Configurations per autotuned kernel.
-        dot_precisions: Input precisions of float32 dots.
+        dots: What tl.dot multiplied: input precisions of float32 operands, and narrower types.
         uncovered: Features met that the interpreter does not imitate.
-        answers: What the stand-in for the GPU answered, counted.
         refused: What was asked for and needs a GPU.
         notes: Sentences that a report must show.
     """
@@ -234,9 +233,8 @@ class CallFacts:
     operators: dict[str, int] = field(default_factory=dict)
     library_flops: int = 0
     autotuned: dict[str, int] = field(default_factory=dict)
-    dot_precisions: list[str] = field(default_factory=list)
+    dots: list[str] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
-    answers: dict[str, int] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -249,9 +247,8 @@ class CallFacts:
             operators=counts(reply, "operators"),
             library_flops=number(reply, "library_flops"),
             autotuned=counts(reply, "autotuned"),
-            dot_precisions=texts(reply, "dot_precisions", 20),
+            dots=texts(reply, "dots", 20),
             uncovered=texts(reply, "uncovered"),
-            answers=counts(reply, "answers"),
             refused=texts(reply, "refused"),
             notes=texts(reply, "notes"),
         )

@@ -16,11 +16,11 @@ from typing import Any
 import anyio
 
 from adaexplore_mcp.errors import TaskError
-from adaexplore_mcp.evaluation.account import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import collect, examine, make_trials
+from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import TrialSource, Verification

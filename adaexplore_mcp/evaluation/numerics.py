@@ -27,7 +27,9 @@ from adaexplore_mcp.evaluation.wire import FrameError
 __all__ = ["NumericsReport", "run_numerics"]
 
 REPEATS_S = 0.08  # a kernel that is cheap enough is called again and again for this long
-STILL_S = 6.0  # a program that takes longer than this is not told from one that hangs; plus the time to end the session
+STILL_S = (
+    6.0  # a call without progress for this long hangs, or is in one very slow program: the two look alike
+)
 MIN_CALLS = 6
 MAX_CALLS = 24
 CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than the first

@@ -18,7 +18,7 @@ from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weight
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import TensorSpec, Workload
 
-__all__ = ["collect", "examine", "make_trials"]
+__all__ = ["collect", "examine", "make_trials", "package_root"]
 
 logger = logging.getLogger(__name__)
 
@@ -85,20 +85,20 @@ def _ended(op: str, error: SessionEndedError, memory_bytes: int) -> TaskError:
             "Register it with smaller sizes, or start the server with a larger --memory-limit-mib.",
         )
     how = report.signal or f"exit code {report.exit_code}"
-    return TaskError(f"The reference ended its process ({how}, step: {op}).", "Mend the reference.")
+    return TaskError(f"The reference ended its process ({how}, step: {op}).", "Fix the reference.")
 
 
 def _remedy(reason: str) -> str:
     remedies = {
         "entry": "Define it, or name what to use with `entry`.",
-        "import": "Mend the import; modules must be installed for the worker interpreter or lie below import_root.",
+        "import": "Fix the import; modules must be installed for the worker interpreter or lie below import_root.",
         "sizes": "Name constants that the reference defines at module level.",
-        "inputs": "Mend the function that makes the inputs.",
+        "inputs": "Fix the function that makes the inputs.",
         "outputs": "Return tensors, or a tuple, list or dict of them.",
         "domain": "Change the domain.",
         "out_of_memory": "Register smaller sizes, or start the server with a larger --memory-limit-mib.",
     }
-    return remedies.get(reason, "Mend the reference and register it again.")
+    return remedies.get(reason, "Fix the reference and register it again.")
 
 
 async def collect(pool: WorkerPool, path: Path, import_root: Path | None) -> tuple[dict[str, str], str]:
@@ -112,7 +112,7 @@ async def collect(pool: WorkerPool, path: Path, import_root: Path | None) -> tup
     Raises:
         TaskError: They cannot be taken: too many, no Python, outside the folder.
     """
-    root = import_root or _package_root(path)
+    root = import_root or package_root(path)
     async with pool.session("reference", "interpret", readable=[str(root)]) as session:
         reply = await _Reference(session, pool.memory_bytes).ask(
             "collect", path=str(path), import_root=str(root)
@@ -121,9 +121,11 @@ async def collect(pool: WorkerPool, path: Path, import_root: Path | None) -> tup
     return answer["files"], answer["module"]
 
 
-def _package_root(path: Path) -> Path:
-    """Return the nearest folder above a file that is no package."""
-    return next(folder for folder in path.parents if not (folder / "__init__.py").exists())
+def package_root(path: Path) -> Path:
+    """Return the nearest folder above a file that is no package: it has no `__init__.py`."""
+    return next(
+        (folder for folder in path.parents if not (folder / "__init__.py").exists()), path.parents[-1]
+    )
 
 
 async def _load(

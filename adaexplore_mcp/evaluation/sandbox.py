@@ -95,8 +95,8 @@ class Layers:
     def level(self) -> str:
         """Return strong, partial or weak.
 
-        strong: own process and network namespaces, Landlock and seccomp. partial: Landlock or an own process
-        namespace, with seccomp. weak: resource limits and process groups only.
+        strong: own process and network namespaces, Landlock and seccomp. partial: seccomp, with Landlock or an own
+        process namespace. weak: less than that; resource limits always hold.
         """
         if all(self.on(layer) for layer in ("pid", "net", "landlock", "seccomp")):
             return "strong"

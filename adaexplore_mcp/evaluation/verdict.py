@@ -3,19 +3,23 @@
 The order of the rules, first that applies:
 
 1. It cannot be loaded: `compile_error`, or what its own code did while loading.
-2. It broke the rules of measurement (replaced functions, signals, processes in a call): `rejected`.
+2. It broke the rules of measurement (replaced functions, signals, processes in a call, a reply that is none): `rejected`.
 3. A kernel does not compile for the target, or exceeds its resources: `compile_error`. The compiler decides about the
    language; Triton's interpreter accepts much that no GPU runs.
-4. Its process ended, hung or raised: `crashed`, `timeout`, `out_of_memory`, `runtime_error`.
+4. Its process ended, hung or raised: `crashed`, `timeout`, `out_of_memory`, `runtime_error`; `unsupported` where this
+   machine or lowered sizes may be the cause.
 5. Its numbers are wrong: `incorrect`; `rejected` for what skips the work; `unsupported` where only lowered sizes differ.
-6. It could not be judged: `unsupported`.
-7. All agreed: `correct` at the task's own sizes, `plausible` at lowered ones.
+6. Its compilation came to no end: what stopped it; `unsupported` where host code cannot run without values.
+7. Its task forbids library operators, and torch did the work: `rejected`.
+8. All agreed: `correct` at the task's own sizes, `plausible` at lowered ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from adaexplore_mcp.evaluation.account import (
+from adaexplore_mcp.evaluation.claims import Failure
+from adaexplore_mcp.evaluation.definition import Definition
+from adaexplore_mcp.evaluation.reporting import (
     HARMLESS_OPERATORS,
     Environment,
     WorkloadResult,
@@ -28,8 +32,6 @@ from adaexplore_mcp.evaluation.account import (
     scope,
     seconds,
 )
-from adaexplore_mcp.evaluation.claims import Failure
-from adaexplore_mcp.evaluation.definition import Definition
 from adaexplore_mcp.evaluation.session import EndReport
 from adaexplore_mcp.models import ErrorExcerpt, Evidence, Outcome, Stage, Status
 
@@ -55,7 +57,22 @@ class _Decision:
     evidence: Evidence | None = None
 
 
-Rule = Callable[[WorkloadResult, Definition, str], "_Decision | None"]
+@dataclass(frozen=True)
+class _Case:
+    """What a rule looks at.
+
+    Args:
+        result: Of one workload.
+        definition: The task.
+        target: What was compiled for.
+    """
+
+    result: WorkloadResult
+    definition: Definition
+    target: str
+
+
+Rule = Callable[[_Case], "_Decision | None"]
 
 
 def decide(
@@ -74,7 +91,7 @@ def decide(
             found
             for result in results
             for rule in RULES
-            if (found := rule(result, definition, environment.target)) is not None
+            if (found := rule(_Case(result, definition, environment.target))) is not None
         ),
         None,
     )
@@ -102,9 +119,9 @@ def decide(
 # --- the rules -------------------------------------------------------------------------------------------
 
 
-def _loading(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+def _loading(case: _Case) -> _Decision | None:
     """Rule 1: what happened before there was anything to judge."""
-    del definition, target
+    result = case.result
     # Whichever of the two processes was first to say so.
     failures = [each for each in (result.numerics.failure, result.compilation.failure) if each is not None]
     failure = next((each for each in failures if each.phase == "load" and each.kind in NOT_LOADED), None)
@@ -113,16 +130,16 @@ def _loading(result: WorkloadResult, definition: Definition, target: str) -> _De
             "compile_error",
             "load",
             f"The candidate cannot be loaded: {brief(failure)}.",
-            "Mend that line and submit again.",
+            "Fix that line and submit again.",
             error=excerpt(failure),
         )
     failure = result.numerics.failure
     return _of_exception(failure) if failure is not None and failure.phase == "load" else None
 
 
-def _misconduct(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+def _misconduct(case: _Case) -> _Decision | None:
     """Rule 2: what a kernel has no reason to do."""
-    del definition, target
+    result = case.result
     integrity = result.numerics.integrity
     patched = integrity.patched[:8]
     signals = [event for event in integrity.events if event.kind == "signal"]
@@ -149,9 +166,9 @@ def _misconduct(result: WorkloadResult, definition: Definition, target: str) -> 
     )
 
 
-def _language(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+def _language(case: _Case) -> _Decision | None:
     """Rule 3: what the compiler says."""
-    del definition
+    result, target = case.result, case.target
     failure = result.compilation.failure
     if failure is None or failure.kind not in LANGUAGE:
         return None
@@ -161,15 +178,15 @@ def _language(result: WorkloadResult, definition: Definition, target: str) -> _D
         next_step = "Use smaller blocks, fewer stages or fewer warps, and submit again."
     else:
         summary = f"Kernel{kernel} does not compile for {target}: {brief(failure)}."
-        next_step = "Mend that line and submit again."
+        next_step = "Fix that line and submit again."
     return _Decision(
         "compile_error", "compile", summary, next_step, check=failure.kind, error=excerpt(failure)
     )
 
 
-def _ended(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+def _ended(case: _Case) -> _Decision | None:
     """Rule 4, first half: the process that ran the numbers did not answer."""
-    del definition, target
+    result = case.result
     numerics = result.numerics
     stage = _stage(numerics.stage)
     if numerics.timed_out_s and numerics.slow and result.plan.too_large:
@@ -178,7 +195,7 @@ def _ended(result: WorkloadResult, definition: Definition, target: str) -> _Deci
             stage,
             f"Cannot be judged here: after {numerics.timed_out_s:g} s it had run {numerics.slow}, and was still getting "
             "on. This CPU is too slow for it at these sizes.",
-            "Register a workload with smaller sizes, pass a larger timeout_seconds, or judge it on a GPU.",
+            "Register a workload with smaller sizes, pass a larger timeout_seconds, or check it on a GPU yourself.",
             reason="too_slow_here",
         )
     if numerics.timed_out_s:
@@ -196,9 +213,9 @@ def _ended(result: WorkloadResult, definition: Definition, target: str) -> _Deci
     return None
 
 
-def _raised(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+def _raised(case: _Case) -> _Decision | None:
     """Rule 4, second half: its code raised."""
-    del definition, target
+    result = case.result
     failure = result.numerics.failure
     if failure is None:
         return None
@@ -216,9 +233,9 @@ def _raised(result: WorkloadResult, definition: Definition, target: str) -> _Dec
     return _of_exception(failure)
 
 
-def _numbers(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
+def _numbers(case: _Case) -> _Decision | None:
     """Rule 5: its outputs are wrong."""
-    del definition, target
+    result = case.result
     mismatch = result.numerics.mismatch
     if mismatch is None:
         return None
@@ -243,7 +260,7 @@ def _numbers(result: WorkloadResult, definition: Definition, target: str) -> _De
             "compare",
             f"Cannot be judged here: at reduced sizes {result.sizes} {what}. It may be wrong, or assume its full sizes.",
             "Check masks and block sizes for these sizes; or register a workload small enough to be judged at its own "
-            "sizes, or judge it on a GPU.",
+            "sizes, or check it on a GPU yourself.",
             check=mismatch.check,
             reason="differs_at_reduced_sizes",
             evidence=evidence,
@@ -259,9 +276,9 @@ def _numbers(result: WorkloadResult, definition: Definition, target: str) -> _De
     )
 
 
-def _compilation_unknown(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
-    """Rule 6: the numbers agree, the compiler could not say."""
-    del definition
+def _compilation_unknown(case: _Case) -> _Decision | None:
+    """Rule 6: the numbers agree, compilation came to no end."""
+    result, target = case.result, case.target
     compilation = result.compilation
     if compilation.compiled:
         return None
@@ -286,15 +303,15 @@ def _compilation_unknown(result: WorkloadResult, definition: Definition, target:
         "unsupported",
         "compile",
         f"The numbers agree, but compilation could not be tried here: {brief(failure)}.",
-        "Keep decisions that depend on tensor values out of host code, or judge it on a GPU.",
+        "Keep decisions that depend on tensor values out of host code, or check it on a GPU yourself.",
         reason="compilation_not_possible_here",
         error=excerpt(failure),
     )
 
 
-def _policy(result: WorkloadResult, definition: Definition, target: str) -> _Decision | None:
-    """Rule 2 for tasks that forbid library operators: who did the work."""
-    del target
+def _policy(case: _Case) -> _Decision | None:
+    """Rule 7: who did the work, where the task forbids library operators."""
+    result, definition = case.result, case.definition
     if definition.policy.library_ops != "forbid":
         return None
     full = result.compilation.facts
@@ -328,7 +345,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
-    """Rule 7."""
+    """Rule 8."""
     calls = sum(result.numerics.calls for result in results)
     reduced = [result for result in results if result.plan.reduced]
     if reduced:
@@ -338,13 +355,13 @@ def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
             "done",
             f"Plausible: agrees with the reference at reduced sizes ({sizes}) in {calls} calls, and compiles for "
             f"{target} at full size.",
-            "Judge it on a GPU for a full verdict, or go on with another candidate.",
+            "Check it on a GPU yourself to be certain, or go on with another candidate.",
         )
     return _Decision(
         "correct",
         "done",
         f"Correct: agrees with the reference at its own sizes in {calls} calls, and compiles for {target}.",
-        "Go on with a faster candidate; timing needs a GPU.",
+        "Go on with a faster candidate; this version times nothing.",
     )
 
 
@@ -378,7 +395,7 @@ def _of_exception(failure: Failure) -> _Decision:
                 "unsupported",
                 stage,
                 f"Cannot be judged here: {failure.message}",
-                "Judge it on a machine with a GPU.",
+                "Leave it out, or check it on a GPU yourself.",
                 reason="needs_gpu",
                 error=error,
             )
@@ -386,7 +403,7 @@ def _of_exception(failure: Failure) -> _Decision:
         "runtime_error",
         stage,
         f"The candidate raised {brief(failure)} ({_doing(stage)}).",
-        "Mend that line and submit again.",
+        "Fix that line and submit again.",
         error=error,
     )
 
@@ -474,4 +491,4 @@ ADVICE = {
 
 
 def _advice(check: str) -> str:
-    return ADVICE.get(check, "Compare with the reference at the element given, mend and submit again.")
+    return ADVICE.get(check, "Compare with the reference at the element given, fix and submit again.")

@@ -6,12 +6,12 @@ from dataclasses import replace
 import anyio
 
 from adaexplore_mcp.errors import WorkerLostError
-from adaexplore_mcp.evaluation.account import WorkloadResult
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan, Sizes
 from adaexplore_mcp.evaluation.numerics import NumericsReport, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.reporting import WorkloadResult
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
 from adaexplore_mcp.evaluation.verdict import LANGUAGE
 from adaexplore_mcp.models import Workload

@@ -17,7 +17,7 @@ __all__ = ["EvaluationService"]
 
 DOCTOR_TASK = "softmax"
 CANNOT = [
-    "time a kernel: that needs a GPU",
+    "time a kernel",
     "see races that only show when programs run at the same time",
     "run CUDA C++, CUDA graphs and inline assembly",
     "judge a task larger than this CPU can compute at more than reduced sizes",
@@ -146,7 +146,7 @@ class EvaluationService:
 def _gpu() -> Check:
     if shutil.which("nvidia-smi") is None:
         return Check(
-            name="gpu", state="warn", detail="none found", remedy="Timing and full-size verdicts need one."
+            name="gpu", state="warn", detail="none found", remedy="Nothing to do: this version uses none."
         )
     return Check(
         name="gpu", state="warn", detail="found, not used yet", remedy="Verdicts are reached on the CPU."

@@ -1,27 +1,16 @@
 """Read what a caller names by path: only below the allowed roots, only regular files, never more than 1 MiB."""
 
-import difflib
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from adaexplore_mcp.errors import NotFoundError, RequestError
+from adaexplore_mcp.services.messages import nearest, shortened
 
-__all__ = ["MAX_FILE_BYTES", "allowed_folder", "allowed_path", "nearest", "read_file", "shortened"]
+__all__ = ["MAX_FILE_BYTES", "allowed_folder", "allowed_path", "read_file"]
 
 MAX_FILE_BYTES = 1 << 20
-
-
-def shortened(value: object, limit: int = 80) -> str:
-    """Return a value as it may stand in a message: quoted, on one line, head and tail where it is long."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 20]}…{text[-12:]} ({len(str(value))} characters)"
-
-
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return the known names most like a name, best first; none where nothing is like it."""
-    return difflib.get_close_matches(name[:200], list(known), n=count, cutoff=0.5)
 
 
 def allowed_path(path: str, roots: Sequence[Path]) -> Path:

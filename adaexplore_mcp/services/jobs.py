@@ -16,11 +16,11 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from adaexplore_mcp.errors import NotFoundError, RequestError, StoreError
+from adaexplore_mcp.errors import RequestError, StoreError
 from adaexplore_mcp.memory_store import JobRecord, JobStatus, JobTable, candidate_id_of, new_handle
 from adaexplore_mcp.models import JobPage, JobView, Value
-from adaexplore_mcp.services.files import nearest, shortened
-from adaexplore_mcp.services.jobviews import failure_of, view_of
+from adaexplore_mcp.services.jobviews import view_of
+from adaexplore_mcp.services.messages import failure_of, not_found
 from adaexplore_mcp.services.owners import is_gone, this_process
 from adaexplore_mcp.services.ports import Notify, Report
 from adaexplore_mcp.services.slots import Slots
@@ -53,7 +53,7 @@ class Call:
     arguments: Mapping[str, Any]
     """JSON-ready; without the candidate's source."""
     candidate: bytes | None = None
-    """Kept with a job and named by `node_id` in its arguments."""
+    """Stored when the call becomes a job; the job's arguments refer to it as `node_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,12 +334,8 @@ class JobService:
     async def _current(self, job_id: str) -> JobRecord:
         job = await self._table.get(job_id)
         if job is None:
-            alike = nearest(job_id, await self._table.ids())
-            hint = f" Did you mean {' or '.join(alike)}?" if alike else ""
-            raise NotFoundError(
-                f"There is no job {shortened(job_id)}.{hint}",
-                "job_status without job_id lists the latest jobs.",
-            )
+            latest = await self._table.ids()
+            raise not_found("job", job_id, latest, "job_status without job_id lists the latest jobs.")
         return await self._checked(job)
 
     async def _checked(self, job: JobRecord) -> JobRecord:

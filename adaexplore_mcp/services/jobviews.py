@@ -1,16 +1,11 @@
 """Say where a job stands, in words that tell the reader what to do next."""
 
 import json
-import logging
-import secrets
 
-from adaexplore_mcp.errors import AdaExploreError, RequestError, StoreError
 from adaexplore_mcp.memory_store import JobRecord
 from adaexplore_mcp.models import JobView
 
-__all__ = ["failure_of", "view_of"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["view_of"]
 
 
 def view_of(job: JobRecord) -> JobView:
@@ -41,27 +36,6 @@ def view_of(job: JobRecord) -> JobView:
         stage=job.stage,
         elapsed_seconds=round(seconds, 1),
         result=dict(job.result),
-    )
-
-
-def failure_of(error: Exception, tool: str) -> tuple[str, str]:
-    """Say what went wrong, and the next step, of whatever was raised while a tool was served.
-
-    What was not raised on purpose is logged with its traceback under an id that the text names.
-    """
-    match error:
-        case RequestError(problem=problem, next_step=next_step):
-            return problem, next_step
-        case StoreError():
-            return str(error), "Then call again; nothing was recorded."
-        case AdaExploreError():
-            text = str(error).rstrip(".")
-            return f"{tool} failed on the server's side: {text}. Nobody's kernel is to blame.", "Call again."
-    incident = secrets.token_hex(4)
-    logger.error("incident %s while serving %s", incident, tool, exc_info=error)
-    return (
-        f"{tool} failed on the server's side (incident {incident}). Nobody's kernel is to blame.",
-        "Call again; if it recurs, report the incident with the server's log.",
     )
 
 

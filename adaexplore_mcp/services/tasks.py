@@ -14,7 +14,7 @@ from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.memory_store import Store, TaskRecord, candidate_id_of, content_handle
 from adaexplore_mcp.models import RegisterRequest, TaskPage, TaskSummary, WorkloadReport
 from adaexplore_mcp.services.builtin import Builtin, builtins
-from adaexplore_mcp.services.files import nearest, shortened
+from adaexplore_mcp.services.messages import nearest, shortened
 from adaexplore_mcp.services.ports import Report
 
 __all__ = ["KnownTask", "TaskService", "task_id_of"]
@@ -112,7 +112,7 @@ class TaskService:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise RequestError(f"{where}: {first['msg']}.", "Mend it and register again.") from error
+            raise RequestError(f"{where}: {first['msg']}.", "Fix it and register again.") from error
 
     async def _examine(
         self, task_id: str, definition: Definition, name: str, report: Report, builtin: Builtin | None = None
@@ -134,7 +134,7 @@ class TaskService:
             baseline = evaluation.outcome.status
             if baseline not in GOOD_BASELINE:
                 msg = f"The baseline does not hold against the reference: {evaluation.outcome.summary}"
-                raise TaskError(msg, "Mend the baseline, or register the task without one.")
+                raise TaskError(msg, "Fix the baseline, or register the task without one.")
         summary = TaskSummary(
             task_id=task_id,
             name=name,

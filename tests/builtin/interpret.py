@@ -1,4 +1,4 @@
-"""Run built-in kernels against their references in the mended interpreter; prints one JSON line per case.
+"""Run built-in kernels against their references in the corrected interpreter; prints one JSON line per case.
 
 Run as a script, since TRITON_INTERPRET must be set before triton is imported: argument 1 is a JSON list of cases with
 `task`, `sizes` and `strided` (spread the elements of every input two apart).

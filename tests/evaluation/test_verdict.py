@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from adaexplore_mcp.evaluation.account import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Event, Failure, Finding, Integrity
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.numerics import NumericsReport
+from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.session import EndReport
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.models import Policy, Workload

@@ -3,7 +3,8 @@ import os
 import pytest
 
 from adaexplore_mcp.errors import NotFoundError, RequestError
-from adaexplore_mcp.services.files import allowed_folder, allowed_path, read_file, shortened
+from adaexplore_mcp.services.files import allowed_folder, allowed_path, read_file
+from adaexplore_mcp.services.messages import shortened
 
 
 @pytest.fixture

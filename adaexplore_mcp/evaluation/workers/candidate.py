@@ -306,9 +306,8 @@ class _Candidate:
             "launches": launches,
             "programs": sum(launch.programs for launch in seen.launches if not launch.tuning),
             "autotuned": dict(seen.autotuned),
-            "dot_precisions": sorted(seen.dot_precisions),
+            "dots": sorted(seen.dot_precisions | seen.half_dots),
             "uncovered": list(seen.uncovered),
-            "answers": dict(self.standin.answers),
             "refused": [str(refusal) for refusal in self.standin.refused],
             "notes": list(self.standin.notes),
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 from adaexplore_mcp.evaluation.workers.content import TaskFault, absolute_name
 from adaexplore_mcp.evaluation.workers.snapshot import PROVIDED
 
-__all__ = ["MAX_BYTES", "MAX_FILES", "Collected", "collect", "default_root"]
+__all__ = ["MAX_BYTES", "MAX_FILES", "Collected", "collect"]
 
 MAX_FILES = 400
 MAX_BYTES = 4 << 20
@@ -34,28 +34,20 @@ class Collected:
     import_root: Path
 
 
-def default_root(entry: Path) -> Path:
-    """Return the nearest folder above a file that is no package: it has no `__init__.py`."""
-    folder = _absolute(entry).parent
-    while (folder / "__init__.py").exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder
-
-
-def collect(entry: Path, import_root: Path | None = None) -> Collected:
+def collect(entry: Path, import_root: Path) -> Collected:
     """Read the entry's file and all sources it needs.
 
     Args:
         entry: A Python file below the import root.
-        import_root: Folder that absolute imports start from; by default `default_root(entry)`. Folders below it without
-            `__init__.py` are namespace packages.
+        import_root: Folder that absolute imports start from. Folders below it without `__init__.py` are namespace
+            packages.
 
     Raises:
         TaskFault: reason files or syntax: a file lies outside the root, cannot be read, is no UTF-8 text or no Python, or
             there are more than 400 files or 4 MiB.
     """
     entry = _absolute(entry)
-    root = _absolute(import_root) if import_root else default_root(entry)
+    root = _absolute(import_root)
     try:
         path = entry.relative_to(root)
     except ValueError as error:

@@ -13,7 +13,7 @@ an element: rounding errors of a sum grow with its square root (Higham, Accuracy
 the error is held to the same factor of the reference's own.
 
 A percentile, not the maximum, so that one element on which the reference itself is ambiguous does not excuse all
-others. The dtype of a half output enters through one rounding, not through sqrt(K): such kernels accumulate in float32.
+others. The dtype of a half output enters through two roundings, not through sqrt(K): such kernels accumulate in float32.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The confined process that compiles one candidate: its host code runs, its launches compile, nothing is computed.
 
-One request, `op` compile, see `evaluation.compilation.run_compilation`; one reply: builds, launches, facts, and `failure`
-where something stopped it.
+Each request, `op` compile, is one run of the host code at some sizes (see `evaluation.compilation.Compilation.run`); its
+reply: builds, launches, facts, and `failure` where something stopped it.
 """
 
 import base64
@@ -30,7 +30,7 @@ __all__ = ["last_words", "run"]
 
 
 def run(connection: Connection, folder: Path) -> None:
-    """Answer the one request of the session; get ready before it comes."""
+    """Answer requests until the server closes the connection; get ready before there is one."""
     compile_once()
     while (received := connection.receive()) is not None:
         request, descriptors = received
@@ -90,7 +90,6 @@ class _Compilation:
             "launches": launches,
             "programs": sum(launch.programs for launch in session.launches),
             "notes": [*session.notes, *standin.notes],
-            "answers": dict(standin.answers),
             "refused": [str(refusal) for refusal in standin.refused],
         }
 

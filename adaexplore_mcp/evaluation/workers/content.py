@@ -33,7 +33,7 @@ FaultReason = Literal[
 
 
 class TaskFault(Exception):  # noqa: N818 - it blames the task, as `fault` says; our own errors end in Error
-    """What was given is not a task: its owner has to mend it, and no candidate is to blame.
+    """What was given is not a task: its owner has to fix it, and no candidate is to blame.
 
     Args:
         reason: Which step failed.

@@ -1,7 +1,7 @@
 """Turn what a stranger's code raised into data: what kind of failure, and the line of its own source.
 
-Classified by the class of the exception and by where it came from, never by words in its text: the text is the
-stranger's too.
+Classified by the class of the exception and by the phase it came from, not by words in its text: the text is the
+stranger's too. One exception to that: torch's CPU allocator raises a plain RuntimeError, which only its text tells apart.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ def _kind(error: BaseException, phase: str, not_here: tuple[type[BaseException],
 
 
 def _allocator_refused(error: BaseException) -> bool:
-    """Tell whether torch's CPU allocator raised this: a RuntimeError from C++, so the last frame is a call into torch."""
+    """Tell whether torch's CPU allocator raised this, by its text: whoever forges it is called out of memory, no more."""
     return type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)[:400]
 
 

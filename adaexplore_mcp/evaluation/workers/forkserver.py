@@ -16,7 +16,6 @@ import platform
 import signal
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,7 +122,6 @@ def main(arguments: Sequence[str]) -> int:
     connection = Connection(socket.socket(fileno=control))
     layers = probe(scratch)
     versions = {"python": platform.python_version()}
-    started = time.perf_counter()
     problem = ""
     try:
         # Only now: the probe must run in a process with a single thread, and a missing torch becomes a reply.
@@ -140,7 +138,6 @@ def main(arguments: Sequence[str]) -> int:
             "layers": dict(layers.state),
             "versions": versions,
             "problem": problem,
-            "import_s": time.perf_counter() - started,
         }
     )
     if not problem:

@@ -59,6 +59,8 @@ STARTS_A_PROCESS = {
     "pty.spawn",
 }
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
+LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}
+NOTICED = STARTS_A_PROCESS | SIGNALS | LOOKS_AROUND | {"socket.connect"}
 MAX_EVENTS = 50
 MISSING = object()
 
@@ -117,12 +119,13 @@ class Watch:
         sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in STARTS_A_PROCESS and event not in SIGNALS and event != "socket.connect":
-            return
-        if len(self.events) >= MAX_EVENTS:
+        if event not in NOTICED or len(self.events) >= MAX_EVENTS:
             return
         if event in STARTS_A_PROCESS:
             self.events.append({"kind": "process", "phase": self.phase, "what": _short(arguments)})
+        elif event in LOOKS_AROUND:
+            if arguments and isinstance(arguments[0], str) and str.startswith(arguments[0], "/proc"):
+                self.events.append({"kind": "search", "phase": self.phase, "what": _short(arguments[:1])})
         elif event == "socket.connect":
             self.events.append({"kind": "socket", "phase": self.phase, "what": _short(arguments[1:])})
         elif event == "os.killpg" or (arguments and arguments[0] != self._own):

@@ -11,7 +11,8 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `co
 * `lower`: `budget` (small or aligned), `seconds`: lowered size constants.
 * `changes`: the changes of size constants that a candidate's source gets.
 * `init`: `construct_seed`: the constructor's arguments, with their file.
-* `trial`: `construct_seed`, `state_seed` (or null), `input_seed`, `transform`, `repeat`: one call. Files: inputs, expected
+* `constants`: `construct_seeds`: the parameters and buffers that the constructor makes the same under both.
+* `trial`: `construct_seed`, `state_seed` and `state_names` (or null), `input_seed`, `transform`, `repeat`: one call. Files: inputs, expected
   outputs, and the state where `state_seed` is given.
 """
 
@@ -43,7 +44,7 @@ __all__ = ["run"]
 Reply = tuple[dict[str, Any], list[int]]
 FACTORS = {"negated": -1.0, "times 0.01": 0.01, "times 3": 3.0}
 NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
-"""Faults that no other run would mend."""
+"""Faults that another run would show again."""
 BUDGETS = {"small": SMALL, "aligned": ALIGNED}
 
 
@@ -84,7 +85,7 @@ class _Reference:
     def collect(self, request: Mapping[str, Any]) -> Reply:
         """Read a task's files; nothing is executed."""
         root = request["import_root"]
-        collected = collect(Path(request["path"]), Path(root) if root else None)
+        collected = collect(Path(request["path"]), Path(root))
         return {"files": collected.files, "module": collected.module}, []
 
     def load(self, request: Mapping[str, Any]) -> Reply:
@@ -139,11 +140,7 @@ class _Reference:
                 place=self.standin.place,
                 own=self.own,
             )
-        return {
-            "edits": {key: list(change) for key, change in lowering.edits.items()},
-            "within": lowering.within,
-            "confirmed": lowering.confirmed,
-        }, []
+        return {"edits": {key: list(change) for key, change in lowering.edits.items()}}, []
 
     def changes(self, _: Mapping[str, Any]) -> Reply:
         """Return what has to change in a candidate's source; names and numbers, nothing of the reference's text."""

@@ -108,7 +108,7 @@ class _Source(importlib.abc.SourceLoader):
     """Compiles a file as UTF-8, whatever encoding it declares, and keeps nothing on disk."""
 
     def __init__(self, fullname: str, path: str) -> None:
-        self._fullname = fullname
+        del fullname
         self._path = path
 
     def get_filename(self, fullname: str) -> str:

@@ -2,8 +2,8 @@
 
     fork server ── fork ── (detaches, enters namespaces) ── fork ── stub ── fork ── confined process
 
-The stub drains and caps what the confined process prints, watches the memory of its whole tree, ends it when told, when
-the server goes away or when its lifetime is over, finds strays, and reports how it ended. With a process namespace the
+The stub drains and caps what the confined process prints, watches the memory and files of its whole tree, ends it when
+told, when the server or the supervisor goes away or when its lifetime is over, finds strays, and reports how it ended. With a process namespace the
 stub is its first process: when it ends, the kernel ends everything inside.
 """
 

@@ -3,9 +3,14 @@ import sys
 
 import pytest
 
+from adaexplore_mcp.evaluation.preparation import package_root
 from adaexplore_mcp.evaluation.workers import collect as module
-from adaexplore_mcp.evaluation.workers.collect import collect, default_root
+from adaexplore_mcp.evaluation.workers.collect import collect
 from adaexplore_mcp.evaluation.workers.content import TaskFault
+
+
+def taken(path, import_root=None):
+    return collect(path, import_root or package_root(path))
 
 
 def write(root, files):
@@ -17,7 +22,7 @@ def write(root, files):
 
 def collected(root, files, entry, **options):
     write(root, files)
-    return collect(root / entry, **options)
+    return taken(root / entry, **options)
 
 
 def fault(call):
@@ -34,8 +39,8 @@ def test_a_single_file_is_a_task(tmp_path):
 
 def test_the_root_is_the_nearest_folder_that_is_no_package(tmp_path):
     write(tmp_path, {"src/pkg/__init__.py": "", "src/pkg/sub/__init__.py": "", "src/pkg/sub/ops.py": ""})
-    assert default_root(tmp_path / "src/pkg/sub/ops.py") == tmp_path / "src"
-    result = collect(tmp_path / "src/pkg/sub/ops.py")
+    assert package_root(tmp_path / "src/pkg/sub/ops.py") == tmp_path / "src"
+    result = taken(tmp_path / "src/pkg/sub/ops.py")
     assert result.module == "pkg.sub.ops"
     assert list(result.files) == ["pkg/__init__.py", "pkg/sub/__init__.py", "pkg/sub/ops.py"]
 
@@ -121,7 +126,7 @@ def test_nothing_is_executed(tmp_path):
 
 def test_dots_in_the_path_of_the_entry_are_resolved(tmp_path):
     write(tmp_path, {"a/ops.py": "", "b/x.py": ""})
-    assert collect(tmp_path / "b" / ".." / "a" / "ops.py").module == "ops"
+    assert taken(tmp_path / "b" / ".." / "a" / "ops.py").module == "ops"
 
 
 @pytest.mark.parametrize(
@@ -151,14 +156,14 @@ def test_an_entry_outside_the_root_is_refused(tmp_path):
 
 def test_errors_in_a_file_name_the_file_and_the_line(tmp_path):
     write(tmp_path, {"ops.py": "import bad\n", "bad.py": "x = 1\ny = = 2\n"})
-    error = fault(lambda: collect(tmp_path / "ops.py"))
+    error = fault(lambda: taken(tmp_path / "ops.py"))
     assert (error.reason, error.line, error.detail) == ("syntax", 2, "bad.py: invalid syntax")
     (tmp_path / "bad.py").write_bytes(b"# ok\nx = '\xe9'\n")
-    error = fault(lambda: collect(tmp_path / "ops.py"))
+    error = fault(lambda: taken(tmp_path / "ops.py"))
     assert (error.reason, error.line) == ("files", 2)
     assert "bad.py is not UTF-8" in error.detail
     (tmp_path / "bad.py").write_bytes(b"x = 1\0\n")
-    assert fault(lambda: collect(tmp_path / "ops.py")).reason == "syntax"
+    assert fault(lambda: taken(tmp_path / "ops.py")).reason == "syntax"
 
 
 def test_links_may_stay_inside_the_root_and_not_leave_it(tmp_path):
@@ -178,13 +183,13 @@ def test_links_may_stay_inside_the_root_and_not_leave_it(tmp_path):
 def test_an_entry_that_is_a_link_out_of_the_root_is_refused(tmp_path):
     write(tmp_path, {"root/x.py": "", "secret.py": ""})
     (tmp_path / "root/ops.py").symlink_to(tmp_path / "secret.py")
-    assert "leads out of" in fault(lambda: collect(tmp_path / "root/ops.py")).detail
+    assert "leads out of" in fault(lambda: taken(tmp_path / "root/ops.py")).detail
 
 
 def test_a_pipe_is_no_file(tmp_path):
     write(tmp_path, {"ops.py": "import pipe\n"})
     os.mkfifo(tmp_path / "pipe.py")
-    assert "pipe.py is no file" in fault(lambda: collect(tmp_path / "ops.py")).detail
+    assert "pipe.py is no file" in fault(lambda: taken(tmp_path / "ops.py")).detail
 
 
 def test_the_number_of_files_is_limited(tmp_path, monkeypatch):

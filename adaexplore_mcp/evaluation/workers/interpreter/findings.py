@@ -5,7 +5,7 @@ RuntimeError
 InterpreterError           Triton's own
 └── KernelError            the kernel raised; __cause__ is the original, `kernel` the launched kernel
 ImportError
-└── UnsupportedVersionError    this Triton and numpy cannot be mended (in `versions`)
+└── UnsupportedVersionError    this Triton or numpy is not supported (in `versions`)
 ValueError
 ├── MissingSourceError     a kernel without a source file (in `rewriting`)
 └── BranchOnBlockError     a condition on a block of several lanes (in `reductions`)

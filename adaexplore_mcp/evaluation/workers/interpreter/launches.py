@@ -79,7 +79,7 @@ class CompiledKernel:
 
 
 class Interpreter:
-    """Triton's interpreter, mended. One per process; see the package's documentation for what it changes.
+    """Triton's interpreter, corrected. One per process; see the package's documentation for what it changes.
 
     Use `install`, not the constructor.
     """
@@ -100,7 +100,7 @@ class Interpreter:
     def install(
         cls, capability: int | None = None, device_properties: Mapping[str, int] | None = None
     ) -> Interpreter:
-        """Mend Triton in this process, once; later calls return the same interpreter.
+        """Patch Triton in this process, once; later calls return the same interpreter.
 
         Args:
             capability: The compute capability to imitate, such as 90 for sm_90. It decides the fp8 types and
@@ -109,7 +109,7 @@ class Interpreter:
                 an H200's the first time, later what is set.
 
         Raises:
-            UnsupportedVersionError: This Triton or numpy cannot be mended; the message names both.
+            UnsupportedVersionError: This Triton or numpy is not supported; the message names both.
             RuntimeError: TRITON_INTERPRET was not set before triton was imported, or a call is in progress.
         """
         if cls._installed is None:

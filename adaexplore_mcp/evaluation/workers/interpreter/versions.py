@@ -55,7 +55,7 @@ _STR_TO_TY_ARGUMENTS = len(inspect.signature(tl.str_to_ty).parameters)
 
 
 class UnsupportedVersionError(ImportError):
-    """This pair of Triton and numpy cannot be mended; the message names both."""
+    """This pair of Triton and numpy is not supported; the message names both."""
 
 
 def _release(version: str) -> tuple[int, int]:

@@ -197,6 +197,8 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
     if share is not None and share >= 0.01:
         did = ", ".join([name for name in operators if _multiplies(name)][:4])
         yield f"Torch's own matmul and convolution operators did {share:.0%} of the task's FLOPs ({did})."
+    if dots := [kind for kind in numerics.facts.dots if kind != "ieee"]:
+        yield f"tl.dot multiplied {' and '.join(dots)} operands."
     if result.constant:
         yield "The reference's output is constant: it does not depend on inputs or weights."
     if numerics.weights_bound:
@@ -210,10 +212,7 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
         )
     if numerics.unloaded:
         yield f"It has no tensor named and shaped like {', '.join(numerics.unloaded[:4])}."
-    if threads := len(numerics.integrity.threads):
-        yield f"It left {threads} thread{'s' * (threads > 1)} running."
-    if any(event.kind == "socket" for event in numerics.integrity.events):
-        yield "It tried to open a network connection."
+    yield from _conduct(numerics)
     for finding in numerics.findings:
         if not finding.kind.startswith("out_of_bounds"):
             yield f"{finding.kind} in {finding.kernel}: {finding.detail} (line {finding.line})."
@@ -221,6 +220,16 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
     yield from seen.notes
     for refused in (*full.refused, *seen.refused)[:2]:
         yield f"It asked for what needs a GPU: {refused}."
+
+
+def _conduct(numerics: NumericsReport) -> Iterator[str]:
+    """Yield what it did beside computing that is no reason to reject it."""
+    if threads := len(numerics.integrity.threads):
+        yield f"It left {threads} thread{'s' * (threads > 1)} running."
+    if any(event.kind == "socket" for event in numerics.integrity.events):
+        yield "It tried to open a network connection."
+    if searched := next((event.what for event in numerics.integrity.events if event.kind == "search"), ""):
+        yield f"It looked through {searched}; nothing of the reference is in its process."
 
 
 def _multiplies(operator: str) -> bool:

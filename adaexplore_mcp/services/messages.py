@@ -1,0 +1,58 @@
+"""Word what goes wrong: values as they may stand in a message, what was meant, whose fault it is."""
+
+import difflib
+import logging
+import secrets
+from collections.abc import Iterable
+
+from adaexplore_mcp.errors import AdaExploreError, NotFoundError, RequestError, StoreError
+
+__all__ = ["failure_of", "nearest", "not_found", "shortened"]
+
+logger = logging.getLogger(__name__)
+
+
+def shortened(value: object, limit: int = 80) -> str:
+    """Return a value as it may stand in a message: quoted, on one line, head and tail where it is long."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 20]}…{text[-12:]} ({len(str(value))} characters)"
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Return the known names most like a name, best first; none where nothing is like it."""
+    return difflib.get_close_matches(name[:200], list(known), n=count, cutoff=0.5)
+
+
+def not_found(kind: str, name: str, known: Iterable[str], next_step: str) -> NotFoundError:
+    """Return the error that says there is no such thing, and names those most like it.
+
+    Args:
+        kind: What it would be: task, job, candidate, …
+        name: As it was given.
+        known: What there is.
+        next_step: What to call instead.
+    """
+    alike = nearest(name, known)
+    meant = f" Did you mean {' or '.join(alike)}?" if alike else ""
+    return NotFoundError(f"There is no {kind} {shortened(name)}.{meant}", next_step)
+
+
+def failure_of(error: Exception, tool: str) -> tuple[str, str]:
+    """Say what went wrong, and the next step, of whatever was raised while a tool was served.
+
+    What was not raised on purpose is logged with its traceback under an id that the text names.
+    """
+    match error:
+        case RequestError(problem=problem, next_step=next_step):
+            return problem, next_step
+        case StoreError():
+            return str(error), "Then call again; nothing was recorded."
+        case AdaExploreError():
+            text = str(error).rstrip(".")
+            return f"{tool} failed on the server's side: {text}. Nobody's kernel is to blame.", "Call again."
+    incident = secrets.token_hex(4)
+    logger.error("incident %s while serving %s", incident, tool, exc_info=error)
+    return (
+        f"{tool} failed on the server's side (incident {incident}). Nobody's kernel is to blame.",
+        "Call again; if it recurs, report the incident with the server's log.",
+    )
