@@ -236,7 +236,8 @@ async def _ask(
 
 
 async def _answer(client: "Client", tool: str, payload: Mapping[str, Any], *, text: bool) -> "CallToolResult":
-    takes_wait = tool in {"register_task", "compile_and_verify", "job_status"}
+    schemas = {each.name: each.input_schema for each in (await client.list_tools()).tools}
+    takes_wait = "wait_seconds" in schemas.get(tool, {}).get("properties", {})
 
     async def show(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - the SDK's
         if text:

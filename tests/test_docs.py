@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from adaexplore_mcp.evaluation import judging, numerics, verdict
-from adaexplore_mcp.models import Status
+from adaexplore_mcp.models import JobView, Status
 from adaexplore_mcp.settings import Settings
 from adaexplore_mcp.tools import TOOLS
 
@@ -31,7 +31,15 @@ def test_every_setting_is_documented_with_its_variable(name):
     assert variable in SETTINGS
 
 
-@pytest.mark.parametrize("status", get_args(Status))
+@pytest.mark.parametrize("name", list(Settings.model_fields))
+def test_every_setting_is_documented_with_its_flag(name):
+    flag = "root" if name == "roots" else name.replace("_", "-")
+    assert f"`--{flag}`" in SETTINGS
+
+
+@pytest.mark.parametrize(
+    "status", sorted({*get_args(Status), *get_args(JobView.model_fields["status"].annotation)})
+)
 def test_every_status_is_explained(status):
     assert f"`{status}`" in VERDICTS
 
@@ -43,10 +51,31 @@ def test_every_check_and_reason_in_the_code_is_explained(name):
     assert f"`{name}`" in VERDICTS
 
 
-def test_the_tree_in_the_readme_names_only_what_exists():
-    tree = README.split("## The tree")[1].split("```")[1]
-    for name in re.findall(r"[a-z_]+\.py", tree):
-        assert list(ROOT.rglob(name)), name
+def lines_of_the_tree():
+    """Yield each path in the README's tree and what is said about it."""
+    folders = []
+    for line in README.split("## The tree")[1].split("```")[1].strip().splitlines():
+        name, _, comment = line.strip().partition(" ")
+        depth = (len(line) - len(line.lstrip())) // 2
+        folders[depth:] = [name.rstrip("/")]
+        yield "/".join(folders), comment.strip()
+
+
+def test_every_line_of_the_tree_names_what_exists_and_says_what_it_is_for():
+    for path, comment in lines_of_the_tree():
+        assert (ROOT / path).exists(), path
+        assert comment, path
+
+
+def test_every_module_has_its_line_in_the_tree():
+    told = [path for path, _ in lines_of_the_tree()]
+    assert len(told) == len(set(told))
+    for top in ("adaexplore_mcp", "tools", "memory_store", "prompts", "benchmarks"):
+        for module in (ROOT / top).rglob("*.py"):  # which follows no links
+            # A package's own line tells of its __init__, a built-in task's of its files.
+            alone = module.name != "__init__.py" and "builtin" not in module.parts
+            path = (module if alone else module.parent).relative_to(ROOT).as_posix()
+            assert path in told, f"the tree in README.md has no line for {path}"
 
 
 def test_every_page_that_is_linked_exists():

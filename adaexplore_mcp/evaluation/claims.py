@@ -221,6 +221,7 @@ class CallFacts:
         programs: Programs in all of them.
         operators: Operators that torch dispatched.
         library_flops: FLOPs of torch's own matrix products and convolutions.
+        library_operators: Names of the operators that did them.
         autotuned: Configurations per autotuned kernel.
         dots: What tl.dot multiplied: input precisions of float32 operands, and narrower types.
         uncovered: Features met that the interpreter does not imitate.
@@ -232,6 +233,7 @@ class CallFacts:
     programs: int = 0
     operators: dict[str, int] = field(default_factory=dict)
     library_flops: int = 0
+    library_operators: list[str] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
     dots: list[str] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
@@ -246,6 +248,7 @@ class CallFacts:
             programs=number(reply, "programs"),
             operators=counts(reply, "operators"),
             library_flops=number(reply, "library_flops"),
+            library_operators=texts(reply, "library_operators", 60),
             autotuned=counts(reply, "autotuned"),
             dots=texts(reply, "dots", 20),
             uncovered=texts(reply, "uncovered"),

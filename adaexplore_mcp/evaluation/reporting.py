@@ -195,7 +195,7 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
     elif result.compilation.compiled and full.programs == 0:
         yield "Its launches have empty grids: they run nothing."
     if share is not None and share >= 0.01:
-        did = ", ".join([name for name in operators if _multiplies(name)][:4])
+        did = ", ".join(full.library_operators[:4])
         yield f"Torch's own matmul and convolution operators did {share:.0%} of the task's FLOPs ({did})."
     if dots := [kind for kind in numerics.facts.dots if kind != "ieee"]:
         yield f"tl.dot multiplied {' and '.join(dots)} operands."
@@ -230,11 +230,6 @@ def _conduct(numerics: NumericsReport) -> Iterator[str]:
         yield "It tried to open a network connection."
     if searched := next((event.what for event in numerics.integrity.events if event.kind == "search"), ""):
         yield f"It looked through {searched}; nothing of the reference is in its process."
-
-
-def _multiplies(operator: str) -> bool:
-    """Tell by its name whether an operator is a matrix product or convolution."""
-    return any(part in operator for part in ("mm", "conv", "attention", "mv", "lstm", "gru", "rnn", "dot"))
 
 
 def _first(numerics: NumericsReport) -> str:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.wire import Connection
-from adaexplore_mcp.evaluation.workers.cost import measure
+from adaexplore_mcp.evaluation.workers.cost import library_work, measure
 from adaexplore_mcp.evaluation.workers.failures import describe
 from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.interpreter import Call, Interpreter, KernelError, NotInterpretable
@@ -205,7 +205,7 @@ class _Candidate:
             self.call_seen = seen
             if request["detail"]:
                 outputs, cost = measure(lambda: function(*inputs.args, **inputs.kwargs))
-                facts = {"operators": cost.operators, "library_flops": cost.flops}
+                facts = library_work(cost)
             else:
                 outputs = function(*inputs.args, **inputs.kwargs)
             reply = self._export(outputs, inputs.storages, descriptors[0])

@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers import failures
 from adaexplore_mcp.evaluation.workers.compiler import Build, Compiler, Session, explain
 from adaexplore_mcp.evaluation.workers.compiler import last_words as compiler_last_words
-from adaexplore_mcp.evaluation.workers.cost import measure
+from adaexplore_mcp.evaluation.workers.cost import library_work, measure
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, load_candidate
 from adaexplore_mcp.evaluation.workers.standin import NotFakeable, NotHere, StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
@@ -108,7 +108,7 @@ class _Compilation:
         self.phase = "run"
         inputs = standin.place(self._decoded(request["inputs"]))
         _, cost = measure(lambda: function(*inputs["args"], **inputs["kwargs"]))
-        return {"operators": cost.operators, "library_flops": cost.flops}
+        return library_work(cost)
 
     def _decoded(self, message: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any value of a task
         if self.request["fake"]:

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from adaexplore_mcp.evaluation.workers.trees import leaves
 
-__all__ = ["Cost", "distinct_bytes", "measure"]
+__all__ = ["Cost", "distinct_bytes", "library_work", "measure"]
 
 Shape = Sequence[int]
 
@@ -33,6 +33,7 @@ class Cost:
     Args:
         flops: Floating-point operations of matrix products, convolutions and attention, a multiply-add counted as two
             (torch FlopCounterMode, with formulas added for operators it leaves out).
+        flop_operators: Names of the operators that they were counted for.
         elements: Elements of the inputs, and those written by all operators, views and allocations left out: a sum over
             a large input writes little and still takes long.
         largest: Elements of the largest tensor: input, parameter or result.
@@ -52,6 +53,7 @@ class Cost:
     """
 
     flops: int
+    flop_operators: list[str]
     elements: int
     largest: int
     operators: dict[str, int]
@@ -90,6 +92,9 @@ def measure(
     outputs = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
     return value, Cost(
         flops=int(counter.get_total_flops()),
+        flop_operators=sorted(
+            {operator.__name__ for operator in counter.get_flop_counts().get("Global", {})}
+        ),
         elements=watch.written + sum(tensor.numel() for tensor in given),
         largest=watch.largest,
         operators=dict(watch.operators.most_common()),
@@ -100,6 +105,15 @@ def measure(
         accumulation=watch.accumulation,
         peak_bytes=watch.peak_bytes,
     )
+
+
+def library_work(cost: Cost) -> dict[str, Any]:
+    """Return what torch did itself in a candidate's call, as `claims.CallFacts` reads it."""
+    return {
+        "operators": cost.operators,
+        "library_flops": cost.flops,
+        "library_operators": cost.flop_operators,
+    }
 
 
 def distinct_bytes(tensors: Iterable[Tensor]) -> int:

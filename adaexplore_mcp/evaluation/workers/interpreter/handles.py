@@ -10,7 +10,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.versions import stock
 if TYPE_CHECKING:
     import numpy as np
 
-    from adaexplore_mcp.evaluation.workers.interpreter.memory import Origin
+    from adaexplore_mcp.evaluation.workers.interpreter.regions import Region
     from adaexplore_mcp.evaluation.workers.interpreter.versions import tl
 
 __all__ = ["Handle", "numpy_dtype"]
@@ -30,7 +30,7 @@ class Handle(stock.TensorHandle):  # type: ignore[misc]  # Triton is untyped
 
     __slots__ = ("data", "dtype", "origin")
 
-    def __init__(self, data: Array, dtype: tl.dtype, origin: Origin | None = None) -> None:
+    def __init__(self, data: Array, dtype: tl.dtype, origin: Region | None = None) -> None:
         # The dataclass above validates every construction (1.5 us of a typical operation's 10); the invariant
         # in the docstring is kept by construction instead, so its __init__ is not called.
         self.data = data

@@ -8,7 +8,7 @@ storage: 2 us for 1,024 lanes against 28 us of the stock interpreter's loop, whi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,8 @@ from adaexplore_mcp.evaluation.workers.interpreter.versions import stock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Memory", "Origin"]
+__all__ = ["Memory"]
 
-Origin: TypeAlias = Region
 VERBS: dict[FindingKind, str] = {
     "out_of_bounds_load": "read",
     "out_of_bounds_store": "write",
