@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Compile, verify and remember the GPU kernels a coding agent writes.",
         epilog="serve, call and doctor take their settings from flags or from the environment; a flag wins. The variable "
         "is ADAEXPLORE_ and the flag's name: --worker-python is ADAEXPLORE_WORKER_PYTHON. One differs: --root is "
-        "ADAEXPLORE_ROOTS, a list separated as PATH is.",
+        "ADAEXPLORE_ROOTS, a list separated as PATH is. --toolset and --max-wait are for serve only; demo takes no flags.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

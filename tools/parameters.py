@@ -28,7 +28,7 @@ MAX_TEXT = 1 << 20
 """Characters of source text in one argument."""
 
 Wait = Annotated[
-    float, Field(ge=0, le=3600, description="Seconds to wait; after that the call answers with a job_id.")
+    float, Field(ge=0, le=3600, description="Seconds to wait; then the call answers with a job_id.")
 ]
 """How long the caller waits; settings.max_wait is the published maximum."""
 Format = ResponseFormat

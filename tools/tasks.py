@@ -71,7 +71,7 @@ async def register_task(
         dict[str, SizeRange],
         Field(
             max_length=32,
-            description="Sizes that may change; only checked and kept: no hidden workloads yet.",
+            description="Sizes that may change; checked and kept, not used yet.",
         ),
     ] = {},  # noqa: B006 - as above
     domains: Annotated[

@@ -81,6 +81,8 @@ class Plan(Value):
     """Names of parameters and buffers."""
     constants: list[str] = []
     """Names of the size constants."""
+    unused_sizes: list[str] = []
+    """The workload's sizes that nothing in the source uses."""
     too_large: bool = False
     """More than the interpreter can do in seconds; lowered where that was possible."""
     constant: bool = False

@@ -176,6 +176,7 @@ async def _plan(reference: _Reference, workload: Workload, memory_bytes: int) ->
         inputs=_specs(seen["inputs"]),
         outputs=_specs(seen["outputs"]),
         state=seen["state"],
+        unused_sizes=seen["unused_sizes"],
         constants=sorted({*seen["constants"], *workload.sizes}),
         too_large=too_large,
         changes=changes,

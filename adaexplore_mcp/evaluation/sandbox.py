@@ -290,7 +290,11 @@ _DENIED = {
         42,
         203,
     ),  # a network namespace and Landlock leave sockets with a path, of daemons for example
-    "shmget": (29, 194),  # memory that belongs to no process
+    "shmget": (29, 194),  # memory that belongs to no process, and that of others
+    "shmat": (30, 196),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
     "memfd_secret": (447, 447),
 }
 _MEMFD_CREATE = (319, 279)
@@ -301,6 +305,11 @@ _KILL = {
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
 }
+_OWNER_OF_SIGNALS = (
+    ((72, 25), (8, 10, 15)),  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX
+    ((16, 29), (0x8901, 0x8902)),  # ioctl: FIOSETOWN, SIOCSPGRP
+)
+"""A file can be told to signal any process of the user when it becomes readable."""
 _SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
 _FAMILY_UNIX, _TYPE_BITS, _STREAM, _SEQUENCED = 1, 0xF, 1, 5
 _CLONE = (56, 220)
@@ -352,6 +361,10 @@ def _seccomp_program(*, signals_confined: bool, memory_files: bool) -> list[_Ins
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _REFUSE),
         ]
+    for numbers, commands in _OWNER_OF_SIGNALS:
+        program += [(_EQUAL, 0, len(commands) + 3, numbers[column]), (_LOAD, 0, 0, _SECOND_ARGUMENT_AT)]
+        program += [(_EQUAL, len(commands) - i, 0, command) for i, command in enumerate(commands)]
+        program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     if not signals_confined:
         # Without a process namespace only signals to oneself (or, by 0, to one's own group) pass.
         own = os.getpid()

@@ -315,6 +315,8 @@ def _findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
         yield "vary is kept with the task; this version draws no hidden workloads from it."
     for plan in plans:
         name = plan.workload.name
+        if plan.unused_sizes:
+            yield f"{name}: nothing in the source uses {', '.join(plan.unused_sizes)}: a typing error?"
         if plan.constant:
             yield f"{name}: the output is constant, whatever inputs and weights are: a speedup here means little."
         if plan.not_wide:

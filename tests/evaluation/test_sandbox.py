@@ -10,7 +10,7 @@ import pytest
 from adaexplore_mcp.evaluation.sandbox import Layers, probe
 
 SETUP = """
-import ctypes, os, resource, signal, socket, sys
+import ctypes, fcntl, os, resource, signal, socket, sys
 from adaexplore_mcp.evaluation.sandbox import Layers, Limits, confine, enter_namespaces, mount_private_proc, probe
 scratch = sys.argv[1]
 layers = probe(scratch)
@@ -135,6 +135,19 @@ def test_no_socket_can_be_made_that_needs_no_connection(tmp_path, layers, kind):
         )
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())",
+        "fcntl.fcntl(0, 10, signal.SIGKILL)",  # F_SETSIG
+        "fcntl.ioctl(0, 0x8901, b'1234')",  # FIOSETOWN
+    ],
+)
+def test_no_file_can_be_made_to_signal_another_process(tmp_path, layers, call):
+    need(layers, "seccomp")
+    assert confined(tmp_path, f"lambda: {call}") == "refused PermissionError"
+
+
 @pytest.mark.parametrize("call", ["200, ", "234, {victim}, "])  # tkill, tgkill
 def test_without_a_process_namespace_no_way_of_sending_a_signal_is_left(tmp_path, layers, call):
     need(layers, "seccomp")
@@ -152,6 +165,8 @@ def test_without_a_process_namespace_no_way_of_sending_a_signal_is_left(tmp_path
     ("name", "call"),
     [
         ("ptrace", "ctypes.CDLL(None, use_errno=True).ptrace(16, os.getppid(), 0, 0)"),
+        ("shmat", "ctypes.CDLL(None, use_errno=True).shmat(0, None, 0)"),
+        ("mq_open", "ctypes.CDLL(None, use_errno=True).mq_open(b'/x', 0o102, 0o600, None)"),
         ("unshare", "ctypes.CDLL(None, use_errno=True).unshare(0x10000000)"),
         ("mount", "ctypes.CDLL(None, use_errno=True).mount(b'x', b'/', b'tmpfs', 0, None)"),
     ],

@@ -180,6 +180,12 @@ class TaskContent:
         files, extra, workload_only = self._at_own_sizes()
         return self._constants(files, extra) | workload_only
 
+    def unused_sizes(self) -> list[str]:
+        """Return the workload's sizes that are no constant and that no text mentions: typing errors, most likely."""
+        files, extra, workload_only = self._at_own_sizes()
+        texts = "\n".join((*files.values(), extra))
+        return [name for name in workload_only if not re.search(rf"\b{re.escape(name)}\b", texts)]
+
     def prepare(self) -> Prepared:
         """Put the sizes and the lowered constants into the texts.
 
@@ -253,16 +259,6 @@ class TaskContent:
                 else "it has no size constants at module level"
             )
             raise TaskFault("sizes", f"the reference has no constant {', '.join(sorted(rest))}; {valid}")
-        unused = [
-            name
-            for name in rest
-            if not any(re.search(rf"\b{name}\b", text) for text in (*files.values(), extra))
-        ]
-        if unused:
-            raise TaskFault(
-                "sizes",
-                f"the workload has a size {', '.join(sorted(unused))}, which nothing in the source uses",
-            )
         return files, extra, rest
 
     def _constants(self, files: Mapping[str, str], extra: str) -> dict[str, Scalar]:

@@ -120,6 +120,7 @@ class _Reference:
             "outputs": [dataclasses.asdict(each) for each in seen.outputs],
             "state": seen.state,
             "constants": list(self.content.constants()),
+            "unused_sizes": self.content.unused_sizes(),
             "init_outline": seen.init_outline,
             "inputs_outline": seen.inputs_outline,
             "faked": faked,
