@@ -400,8 +400,10 @@ class _Run:
             # gives others. A norm's ones and zeros stay what they are under every seed, so they must follow.
             self.seen.mismatch = None
             for trial in self.trials.named("constants randomised"):
-                await self._load_state("constants randomised")
-                await self._call(trial, slot=2)
+                if not await self._load_state(
+                    "constants randomised"
+                ):  # by another name they cannot be loaded
+                    await self._call(trial, slot=2)
             await self._construct(self.trials.other_seed, self.trials.other_init)
             self.seen.stage = "run"
             await self._call(other[0], slot=3)

@@ -463,6 +463,62 @@ async def test_a_weight_that_begins_as_ones_must_be_used(court, weights):
     assert outcome.evidence.trial.startswith("random weights")
 
 
+async def test_a_weight_that_begins_as_ones_cannot_be_loaded_under_another_name_and_that_is_told(court):
+    renamed = NORM.replace(
+        "self.norm = torch.nn.LayerNorm(16)",
+        "self.gamma, self.beta = (torch.nn.Parameter(value(16)) for value in (torch.ones, torch.zeros))",
+    ).replace("WEIGHTS", "self.gamma, self.beta")
+    outcome = await court.verdict(NORM_TASK, renamed)
+    assert outcome.status == "correct"
+    assert any(
+        "no tensor named and shaped like norm.weight, norm.bias" in note for note in outcome.facts.notes
+    )
+
+
+MASK_WRONG = IMPORTS + textwrap.dedent("""
+    @triton.jit
+    def subtract_mean(x_ptr, n, BLOCK: tl.constexpr):
+        row = tl.program_id(0) * n
+        total = 0.0
+        for start in range(0, n, BLOCK):
+            o = start + tl.arange(0, BLOCK)
+            total += tl.sum(tl.load(x_ptr + row + o, mask=o < n - START, other=0.0))
+        for start in range(0, n, BLOCK):
+            o = start + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + row + o, mask=o < n - START, other=0.0)
+            tl.store(x_ptr + row + o, x - total / n, mask=o < n - START)
+
+    class ModelNew(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.LayerNorm(256)
+
+        def forward(self, x):
+            y = self.norm(x)
+            subtract_mean[(y.shape[0],)](y, y.shape[1], BLOCK=64)
+            return y
+""")
+
+
+@pytest.mark.parametrize(("start", "status"), [("0", "correct"), ("start", "incorrect")])
+async def test_a_fault_that_ones_and_zeros_hide_shows_with_other_weights(court, start, status):
+    task = kernelbench(
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm = nn.LayerNorm(256)
+
+            def forward(self, x):
+                y = self.norm(x)
+                return y - y.mean(dim=1, keepdim=True)
+        """,
+        "[torch.randn(4, 256)]",
+        policy={"precision": "paper"},
+    )
+    assert (await court.verdict(task, MASK_WRONG.replace("START", start))).status == status
+
+
 async def test_tied_parameters_stay_tied(court):
     tied = """
         class MODEL(nn.Module):
