@@ -18,11 +18,6 @@ MEMORY_BYTES = 1 << 30
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend():
-    return "asyncio"
-
-
 class Court:
     """One evaluator, and the plans of the tasks it has seen."""
 

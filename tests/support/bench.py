@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import processes
+import pytest
 
 from adaexplore_mcp.evaluation import sandbox
 from adaexplore_mcp.evaluation.candidates import Candidate
@@ -18,6 +19,9 @@ from adaexplore_mcp.models import Policy
 
 TARGET = "sm_90"
 LIMIT_S = 20.0
+MEMORY_BYTES = 512 << 20
+CANARY = "canary-5d1c9f"
+"""A secret in the environment of the server."""
 
 # A weight from the constructor's arguments, so that every kind of file is handed to the candidate.
 TASK = """
@@ -158,7 +162,7 @@ HONEST = misbehaving()
 class Bench:
     """One pool of workers and one task on it."""
 
-    def __init__(self, scratch, memory_bytes, python=None):
+    def __init__(self, scratch, python=None, memory_bytes=MEMORY_BYTES):
         self.base = Path(scratch)
         self.pool = WorkerPool(Path(python or sys.executable), self.base, memory_bytes)
         self.evaluator = Evaluator(self.pool, TARGET, memory_bytes)
@@ -272,6 +276,12 @@ class Bench:
 def _open_descriptors():
     """Count the open files of this process; each spare session holds two of them."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def need(bench, *layers):
+    """Skip a test of what this machine cannot do."""
+    if not bench.has(*layers):
+        pytest.skip(f"this machine lacks one of {', '.join(layers)}")
 
 
 def nobody_layer(folder):
