@@ -7,6 +7,7 @@ says what to do. Does not promise anything on a network file system: it refuses 
 
 import fcntl
 import functools
+import logging
 import os
 import sqlite3
 import threading
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sqlite_utils import Database as Sqlite
 
 __all__ = ["Database"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -50,6 +53,7 @@ class Database:
         self._writer = _Lane(functools.partial(_open, path, set_up=True))
         self._reader = _Lane(functools.partial(_open, path, set_up=False))
         self._ready = False
+        self._identity: tuple[int, int] | None = None
 
     async def read(self, work: Callable[["Sqlite"], T]) -> T:
         """Run `work` in one snapshot of the database and return what it returns.
@@ -57,6 +61,7 @@ class Database:
         Raises:
             StoreError: The database cannot be used.
         """
+        await self._follow()
         if not self._ready:
             await self.write(lambda _: None)
         return await self._reader.run(functools.partial(self._transaction, work, "BEGIN"))
@@ -69,8 +74,10 @@ class Database:
         Raises:
             StoreError: The database cannot be used; nothing was kept.
         """
+        await self._follow()
         result = await self._writer.run(functools.partial(self._transaction, work, "BEGIN IMMEDIATE"))
-        self._ready = True
+        if not self._ready:
+            self._ready, self._identity = True, _identity(self.path)
         return result
 
     async def check(self) -> str:
@@ -95,6 +102,12 @@ class Database:
         for lane in (self._reader, self._writer):
             await lane.close()
         self._ready = False
+
+    async def _follow(self) -> None:
+        """Open the file anew if another one, or none, has its name: what is written to the old one nobody would find."""
+        if self._ready and _identity(self.path) != self._identity:
+            logger.warning("%s was removed or replaced while in use; it is opened anew", self.path)
+            await self.aclose()
 
     def _transaction(self, work: Callable[["Sqlite"], T], begin: str, sqlite: "Sqlite") -> T:
         try:
@@ -139,6 +152,15 @@ class _Lane:
             if self._sqlite is not None:
                 self._sqlite.close()
                 self._sqlite = None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one of the same name; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def explain(error: sqlite3.Error, path: Path) -> StoreError:

@@ -66,7 +66,7 @@ class Failure:
     """What stopped a candidate's code.
 
     Args:
-        kind: syntax, import, exception, memory, exit or not_here; of a compilation also language, resources,
+        kind: syntax, import, exception, memory, exit, no_space or not_here; of a compilation also language, resources,
             assembler, time or not_fakeable.
         phase: load, construct or run.
         type: Class of the exception.
@@ -175,7 +175,7 @@ class Event:
     """Something that reached outside of the process.
 
     Args:
-        kind: process, signal, socket or search.
+        kind: process, signal, socket, search or thread.
         phase: load, construct, run, or between calls.
         what: To or of what.
     """

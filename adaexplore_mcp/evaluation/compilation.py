@@ -3,8 +3,8 @@
 import base64
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -35,6 +35,7 @@ class CompileReport:
         builds: One entry per compiled specialisation.
         facts: Launches, operators and notes of the call.
         faked: Whether it ran on fake tensors at full size.
+        at_full_size: Why it did not; then it ran on real ones, at the sizes at which numbers are compared.
         seconds: Wall time.
     """
 
@@ -45,12 +46,24 @@ class CompileReport:
     builds: list[BuildClaim] = field(default_factory=list)
     facts: CallFacts = field(default_factory=CallFacts)
     faked: bool = True
+    at_full_size: Failure | None = None
     seconds: float = 0.0
 
     @property
     def compiled(self) -> bool:
         """Whether everything it launched was compiled."""
         return self.failure is None and self.ended is None and not self.timed_out_s and not self.forged
+
+    def missing(self, kernels: Iterable[str]) -> list[str]:
+        """Return those of some kernels of which no specialisation was compiled."""
+        good = {build.kernel for build in self.builds if not build.failure}
+        return [name for name in kernels if name not in good]
+
+    def joined(self, other: "CompileReport") -> "CompileReport":
+        """Return this report with what another run of the same candidate compiled."""
+        if not other.compiled:
+            return self
+        return replace(self, builds=[*self.builds, *other.builds], seconds=self.seconds + other.seconds)
 
 
 class Compilation:

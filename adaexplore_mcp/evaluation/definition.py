@@ -87,6 +87,8 @@ class Plan(Value):
     """More than the interpreter can do in seconds; lowered where that was possible."""
     constant: bool = False
     """The reference's output is the same whatever its inputs and weights are."""
+    zeros_pass: bool = False
+    """Zeros in place of the reference's output would pass: the bound is too wide for it to be a yardstick."""
     not_wide: str = ""
     """Why the reference does not run in float64; empty if it does."""
     values_needed: bool = False

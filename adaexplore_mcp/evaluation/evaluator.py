@@ -8,14 +8,15 @@ import contextlib
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
-from adaexplore_mcp.errors import TaskError
+from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.pool import WorkerPool
@@ -34,6 +35,7 @@ KEPT_FILES = 400  # a set has 8 to 17, and many systems allow a process 1,024 de
 USES = 50  # after this many candidates a task's trials are drawn anew
 GOOD = frozenset({"correct", "plausible"})
 
+T = TypeVar("T")
 Report = Callable[[str], None]
 
 
@@ -87,8 +89,15 @@ class Evaluator:
         plans = []
         for workload in definition.workloads or [Workload(name=DEFAULT_WORKLOAD)]:
             report(f"examining workload {workload.name}")
-            plan = await examine(
-                self.pool, definition, workload, target=self._target, memory_bytes=self._memory_bytes
+            plan = await _again_if_lost(
+                partial(
+                    examine,
+                    self.pool,
+                    definition,
+                    workload,
+                    target=self._target,
+                    memory_bytes=self._memory_bytes,
+                )
             )
             trials = await self._trials(definition, plan.workload, plan.edits)
             undeclared = set(trials.mutated) - set(definition.mutates)
@@ -103,6 +112,7 @@ class Evaluator:
                     update={
                         "mutates": trials.mutated,
                         "constant": trials.constant,
+                        "zeros_pass": trials.zeros_pass,
                         "not_wide": trials.not_wide,
                     }
                 )
@@ -123,7 +133,9 @@ class Evaluator:
                     return known
                 if known is not None:
                     known.close()
-                trials = await make_trials(self.pool, definition, workload, edits, target=self._target)
+                trials = await _again_if_lost(
+                    partial(make_trials, self.pool, definition, workload, edits, target=self._target)
+                )
                 self._kept[key] = trials, 1
                 self._forget()
                 return trials
@@ -241,6 +253,14 @@ class Evaluator:
         """Close the files of all kept trials."""
         while self._kept:
             self._kept.popitem()[1][0].close()
+
+
+async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
+    """Do something once more where a worker of ours was lost on the way."""
+    try:
+        return await work()
+    except WorkerLostError:
+        return await work()
 
 
 def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import text
 from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.trials import Trial, TrialSet
+from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
+from adaexplore_mcp.models import Policy
 
 __all__ = ["Judging", "Mismatch"]
 
@@ -56,13 +57,7 @@ class Judging:
     def __init__(self, pool: WorkerPool, candidate: Candidate, trials: TrialSet) -> None:
         self._pool = pool
         self._trials = trials
-        policy = candidate.policy
-        self._rule = {
-            "precision": policy.precision,
-            "atol": policy.atol,
-            "rtol": policy.rtol,
-            "max_outlier_share": policy.max_outlier_share,
-        }
+        self._rule = rule_of(candidate.policy)
 
     async def judge(
         self,
@@ -138,6 +133,7 @@ class Judging:
             files += [*trial.inputs.files, int(inputs or 0)]
         reply = await self._pool.judge(
             {
+                "op": "compare",
                 "expected": compared(trial.expected.message),
                 "got": compared(got),
                 "inputs": trial.inputs.message,
@@ -195,6 +191,37 @@ class Judging:
                     "output_aliases_input", name, {"output": output, "detail": detail}, solid=True
                 )
         return None
+
+
+def rule_of(policy: Policy) -> dict[str, Any]:
+    """Return a policy as the judge reads it."""
+    return {
+        "precision": policy.precision,
+        "atol": policy.atol,
+        "rtol": policy.rtol,
+        "max_outlier_share": policy.max_outlier_share,
+    }
+
+
+async def audit(pool: WorkerPool, expected: Attachment, policy: Policy, accumulation: int) -> bool:
+    """Try whether the judge can read what a reference gave; tell whether zeros would pass in its place.
+
+    Raises:
+        TaskError: Its outputs have a dtype or a form that cannot be compared.
+    """
+    if expected.file is None:
+        return False
+    request = {
+        "op": "audit",
+        "expected": [entry for entry in expected.message if "plain" not in entry],
+        "rule": rule_of(policy),
+        "accumulation": accumulation,
+    }
+    reply = await pool.judge(request, [expected.file])
+    if "malformed" in reply:
+        msg = f"The reference's outputs cannot be compared: {reply['malformed']}."
+        raise TaskError(msg, "Return tensors of a dtype that torch can convert to float64 on the CPU.")
+    return bool(reply["zeros_pass"])
 
 
 def check_entries(entries: object) -> Sequence[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio.to_thread
@@ -30,6 +30,7 @@ REPEATS_S = 0.08  # a kernel that is cheap enough is called again and again for 
 STILL_S = (
     6.0  # a call without progress for this long hangs, or is in one very slow program: the two look alike
 )
+SHUFFLED_FACTOR = 3.0
 MIN_CALLS = 6
 MAX_CALLS = 24
 CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than the first
@@ -73,6 +74,7 @@ class NumericsReport:
         configurations: Autotune configurations run beside the first.
         weights_bound: Weights are packed at construction: loading others has no effect.
         undefined_lanes: Right only if lanes that masked loads leave undefined hold zeros.
+        order_unknown: With its programs in another order it did not end.
         unloaded: Parameters for which the candidate has no tensor of the same name and shape.
         report: The stub's report.
         seconds: Wall time in total.
@@ -92,6 +94,7 @@ class NumericsReport:
     configurations: int = 0
     weights_bound: bool = False
     undefined_lanes: bool = False
+    order_unknown: bool = False
     unloaded: list[str] = field(default_factory=list)
     report: EndReport = field(default_factory=EndReport)
     seconds: float = 0.0
@@ -199,9 +202,10 @@ class _Run:
         constructor = self.trials.named("constructor")
         first, others = constructor[0], constructor[1:]
         await self._first(first)
-        for other in others:
-            if self._affordable():
-                await self._call(other, slot=0, name=f"{other.name}, at the same addresses")
+        for number, other in enumerate(others):
+            if number == 0 or self._affordable():
+                name = f"{other.name}, at the same addresses"
+                await self._call(other, slot=0, name=name, required=number == 0)
         await self._again(first)
         if self._affordable():
             await self._call(first, slot=1, name="first inputs, at other addresses")
@@ -211,7 +215,9 @@ class _Run:
             await self._call(first, slot=1, name="first inputs, while it is autotuned", tune=True)
         await self._configurations(first)
         await self._repeat(constructor)
+        await self._again(first)
         await self._weights()
+        await self._shuffled()
         await self._ask("finish", timeout_s=self.timeout_s)
 
     # --- steps
@@ -297,12 +303,15 @@ class _Run:
         config: int | None = None,
         tune: bool = False,
         detail: bool = False,
+        order_seed: int | None = None,
+        limit_s: float = 0.0,
+        required: bool = False,
     ) -> None:
-        """Call the candidate once and have the outputs judged."""
+        """Call the candidate once and have the outputs judged; a required call has a limit of its own."""
         self.report(f"running {name or trial.name}")
         inputs = await self._put(trial, slot)
         poison = "nan" if self.seen.calls % 2 == 0 else "huge"
-        left = max(0.1, self.calls_end - time.monotonic())
+        left = self.timeout_s if required else max(0.1, self.calls_end - time.monotonic())
         started = time.monotonic()
         with _outputs() as file:
             answer = await self._ask(
@@ -313,6 +322,8 @@ class _Run:
                 lanes=self.lanes,
                 config=config,
                 tune=tune,
+                order_seed=order_seed,
+                limit_s=limit_s,
                 detail=detail,
                 timeout_s=left,
             )
@@ -332,15 +343,15 @@ class _Run:
         GPU was seen to leave zeros, so a kernel that is right with zeros is not condemned, but told.
         """
         try:
-            await self._call(first, slot=0, detail=True)
+            await self._call(first, slot=0, detail=True, required=True)
         except _Decided:
             found = self.seen.mismatch
-            if found is None or found.check not in UNDEFINED_LANES or not self._affordable():
+            if found is None or found.check not in UNDEFINED_LANES:
                 raise
             self.lanes = "zero"
             self.seen.mismatch = None
             try:
-                await self._call(first, slot=0)
+                await self._call(first, slot=0, required=True)
             except _Decided:
                 self.seen.mismatch = found
                 raise
@@ -386,12 +397,13 @@ class _Run:
     async def _weights(self) -> None:
         """Try other weights: loaded where names match, else given by construction under another seed."""
         randomised, other = self.trials.named("randomised"), self.trials.named("other seed")
-        if not randomised or not self._affordable(3.0):
+        if not randomised:
             return
         self.seen.unloaded = await self._load_state("randomised")
         try:
-            for trial in randomised:
-                await self._call(trial, slot=2)
+            for number, trial in enumerate(randomised):
+                if number == 0 or self._affordable():
+                    await self._call(trial, slot=2, required=number == 0)
         except _Decided:
             mismatch = self.seen.mismatch
             if mismatch is None or not other:
@@ -400,14 +412,44 @@ class _Run:
             # gives others. A norm's ones and zeros stay what they are under every seed, so they must follow.
             self.seen.mismatch = None
             for trial in self.trials.named("constants randomised"):
-                if not await self._load_state(
-                    "constants randomised"
-                ):  # by another name they cannot be loaded
-                    await self._call(trial, slot=2)
+                unloaded = await self._load_state("constants randomised")
+                if not unloaded:  # by another name they cannot be loaded
+                    await self._call(trial, slot=2, required=True)
             await self._construct(self.trials.other_seed, self.trials.other_init)
             self.seen.stage = "run"
-            await self._call(other[0], slot=3)
+            await self._call(other[0], slot=3, required=True)
             self.seen.weights_bound = True
+
+    async def _shuffled(self) -> None:
+        """Run the programs of every launch in another order: a GPU promises none.
+
+        Last of all, since a call that is cut short may leave a workspace in disorder. Programs that wait for each other
+        may never end in another order, here where they run one at a time: that is told, not judged.
+        """
+        if self.seen.facts.programs < 2 or not self._affordable(SHUFFLED_FACTOR):
+            return
+        trial = self.trials.named("constructor")[0]
+        if self.trials.named("randomised"):
+            await self._construct(self.trials.construct_seed, self.trials.init)
+            self.seen.stage = "run"
+        try:
+            await self._call(
+                trial,
+                slot=0,
+                name="first inputs, its programs in another order",
+                order_seed=self.random.getrandbits(32),
+                limit_s=SHUFFLED_FACTOR * self.longest_call_s + 1.0,
+            )
+        except _Decided:
+            seen = self.seen
+            if seen.failure is not None and seen.failure.kind == "limit":
+                seen.failure, seen.order_unknown = None, True
+                return
+            if seen.mismatch is not None and not seen.mismatch.solid:
+                detail = f"its result depends on the order of its programs: {seen.mismatch.evidence.get('detail', '')}"
+                evidence = {**seen.mismatch.evidence, "detail": detail.removesuffix(": ")}
+                seen.mismatch = replace(seen.mismatch, check="program_order", evidence=evidence, solid=True)
+            raise
 
     async def _load_state(self, weights: Weights) -> list[str]:
         """Construct afresh and load parameters; return the names of those for which the candidate has no tensor."""

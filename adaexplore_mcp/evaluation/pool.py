@@ -87,8 +87,8 @@ class Workers:
 
     @property
     def lost(self) -> bool:
-        """Whether the supervisor or the first worker has ended."""
-        return self.supervisor.poll() is not None or self.base.hung_up
+        """Whether the supervisor, the first worker or the scratch folder is gone."""
+        return self.supervisor.poll() is not None or self.base.hung_up or not self.scratch.path.is_dir()
 
     def end_now(self, wait_s: float) -> None:
         """End everything, without an event loop; returns when the supervisor is gone or time is over."""
@@ -142,7 +142,10 @@ class WorkerPool:
             if self._workers is not None and self._workers.lost:
                 await self._drop()
             if self._workers is None:
-                self._workers = await self._start()
+                try:
+                    self._workers = await self._start()
+                except WorkerLostError:  # something ended them on the way: once more
+                    self._workers = await self._start()
                 for role in self._roles:  # each takes 2 to 4 s to get ready, side by side
                     await self._request_trusted(self._workers, role)
             return self._workers
@@ -177,7 +180,7 @@ class WorkerPool:
             await anyio.to_thread.run_sync(workers.end_now, END_S)
             await base.close()
             msg = f"Workers did not start with {str(self._python)!r}: {error}. Run `adaexplore-mcp doctor`."
-            raise WorkerError(msg) from error
+            raise (WorkerError if isinstance(error, TimeoutError) else WorkerLostError)(msg) from error
         except BaseException:
             workers.end_now(END_S)
             raise
@@ -385,7 +388,12 @@ class WorkerPool:
         }
         for attempt in (1, 2):
             workers = await self.workers()
-            server = await self._trusted(workers, parent)
+            try:
+                server = await self._trusted(workers, parent)
+            except WorkerLostError:
+                if attempt == 2:
+                    raise
+                continue
             channel, session_end = await Channel.pair(f"the {role} process")
             control, control_end = await Channel.pair(f"the stub of the {role} process")
             try:

@@ -10,7 +10,7 @@ from typing import Any
 from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
-from adaexplore_mcp.evaluation.judging import check_entries
+from adaexplore_mcp.evaluation.judging import audit, check_entries
 from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
@@ -85,7 +85,8 @@ def _ended(op: str, error: SessionEndedError, memory_bytes: int) -> TaskError:
             "Register it with smaller sizes, or start the server with a larger --memory-limit-mib.",
         )
     how = report.signal or f"exit code {report.exit_code}"
-    return TaskError(f"The reference ended its process ({how}, step: {op}).", "Fix the reference.")
+    said = f"; it said: {report.last_line}" if report.last_line else ""
+    return TaskError(f"The reference ended its process ({how}, step: {op}{said}).", "Fix the reference.")
 
 
 def _remedy(reason: str) -> str:
@@ -210,6 +211,9 @@ async def make_trials(
             await _load(reference, definition, workload, edits, target)
             with _understood():
                 trials = await _Trials(reference, definition, undo).make()
+        trials.zeros_pass = await audit(
+            pool, trials.trials[0].expected, definition.policy, trials.accumulation
+        )
         undo.pop_all()
     return trials
 
@@ -229,6 +233,7 @@ class _Trials:
         self._undo = undo
         self._construct_seeds = {"constructor": new_seed(), "other seed": new_seed()}
         self._state_seed = new_seed()
+        self._first_seed = new_seed()
         self._states: dict[Weights, Attachment] = {}
 
     async def make(self) -> TrialSet:
@@ -278,7 +283,8 @@ class _Trials:
     async def _trial(
         self, name: str, weights: Weights, transform: str, constants: list[str] | None, *, repeat: bool
     ) -> tuple[Trial, Mapping[str, Any]]:
-        seed = new_seed()
+        # The very inputs of the first trial, negated: only then is every sign another one.
+        seed = self._first_seed if repeat or transform == "negated" else new_seed()
         reply = await self._reference.ask(
             "trial",
             construct_seed=self._construct_seeds["other seed" if weights == "other seed" else "constructor"],
@@ -289,6 +295,9 @@ class _Trials:
             repeat=repeat,
         )
         answer = reply.body["ok"]
+        if transform == "negated" and not answer["transformed"]:
+            reply.close()
+            return await self._trial("fresh inputs", weights, "none", constants, repeat=False)
         inputs = self._encoded(answer["inputs"], reply)
         expected = self._owned(check_entries(answer["expected"]), _taken(reply))
         if "state" in answer:

@@ -210,6 +210,8 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
             "Its result rests on lanes that a masked load leaves undefined: right only if they hold zeros, as a GPU was "
             "seen to leave them. Pass other=0.0 to tl.load."
         )
+    if numerics.order_unknown:
+        yield "With its programs in another order it did not end: they wait for each other."
     if numerics.unloaded:
         yield f"It has no tensor named and shaped like {', '.join(numerics.unloaded[:4])}."
     yield from _conduct(numerics)
@@ -247,7 +249,7 @@ def scope(results: Sequence[WorkloadResult], environment: Environment) -> Scope:
     not_covered = list(NOT_COVERED)
     for result in results:
         not_covered += result.numerics.facts.uncovered
-        if not result.compilation.faked and result.compilation.compiled:
+        if result.plan.reduced and not result.compilation.faked and result.compilation.compiled:
             not_covered.append(
                 "compilation at full size: host code looks at values, so smaller sizes were used"
             )

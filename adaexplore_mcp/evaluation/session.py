@@ -24,7 +24,7 @@ class EndReport:
     """How a session ended, as its stub saw it.
 
     Args:
-        reason: ended (by itself), told (by us), memory, lifetime, or lost (the stub itself ended).
+        reason: ended (by itself), told (by us), memory, processes, lifetime, or lost (the stub itself ended).
         exit_code: Of the confined process; -1 after a signal.
         signal: Its name, or empty.
         strays: Processes it left running; they are gone.
@@ -46,6 +46,12 @@ class EndReport:
     stdout: Mapping[str, Any] = field(default_factory=dict)
     stderr: Mapping[str, Any] = field(default_factory=dict)
     last_words: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def last_line(self) -> str:
+        """The last line on its standard error, at most 300 characters."""
+        text = str(self.stderr.get("tail") or self.stderr.get("head") or "").strip()
+        return text.rpartition("\n")[2][:300]
 
 
 PROGRESS_LIMIT, PROGRESS_PER_S = 20, 4.0  # more messages than this come from no harness of ours
@@ -107,7 +113,7 @@ class Session:
             report = await self.end()
             if report.reason == LOST:
                 raise
-            msg = f"A process could not be confined: {_last_line(report)}. Run `adaexplore-mcp doctor`."
+            msg = f"A process could not be confined: {report.last_line or 'it said nothing'}. Run `adaexplore-mcp doctor`."
             raise WorkerError(msg) from error
 
     async def request(
@@ -182,8 +188,3 @@ class Session:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(remove_tree, self._folder)
         return self._report
-
-
-def _last_line(report: EndReport) -> str:
-    text = str(report.stderr.get("tail") or report.stderr.get("head") or "").strip()
-    return text.rpartition("\n")[2][:400] or "it said nothing"

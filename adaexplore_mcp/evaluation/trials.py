@@ -85,6 +85,7 @@ class TrialSet:
         changes: Changes of size constants in a candidate's source.
         not_wide: Why the reference did not run in float64; empty if it did.
         constant: The outputs were equal in all trials although inputs and weights differed.
+        zeros_pass: Zeros in place of the outputs of the first trial would pass.
     """
 
     construct_seed: int
@@ -99,6 +100,7 @@ class TrialSet:
     changes: list[dict[str, Any]]
     not_wide: str = ""
     constant: bool = False
+    zeros_pass: bool = False
     users: int = 0
     closed: bool = False
 

@@ -296,7 +296,7 @@ def _compilation_unknown(case: _Case) -> _Decision | None:
     if compilation.ended is not None:
         return _of_end(compilation.ended, "compile")
     assert failure is not None
-    if failure.kind in {"exception", "memory", "exit"}:
+    if failure.kind in {"exception", "memory", "exit", "no_space"}:
         # It ran at reduced sizes, and raises at full size where nothing is computed: the size is the difference.
         return _of_exception(failure)
     return _Decision(
@@ -314,8 +314,11 @@ def _policy(case: _Case) -> _Decision | None:
     result, definition = case.result, case.definition
     if definition.policy.library_ops != "forbid":
         return None
-    full = result.compilation.facts
-    operators = [name for name in full.operators if name not in HARMLESS_OPERATORS]
+    full, seen = result.compilation.facts, result.numerics.facts
+    operators = [name for name in {**full.operators, **seen.operators} if name not in HARMLESS_OPERATORS]
+    events = result.numerics.integrity.events
+    if threads := [event.what for event in events if (event.kind, event.phase) == ("thread", "run")]:
+        operators.append(f"a thread of its own: {threads[0]}")
     if not operators and full.launches:
         return None
     did = (
@@ -332,6 +335,67 @@ def _policy(case: _Case) -> _Decision | None:
     )
 
 
+def _elsewhere(case: _Case) -> _Decision | None:
+    """Rule 6, for what would be done on a GPU, or at full size, and was not seen here."""
+    result = case.result
+    compilation, seen = result.compilation, result.numerics.facts
+    if refused := [*seen.refused, *compilation.facts.refused]:
+        return _Decision(
+            "unsupported",
+            "run",
+            f"The numbers agree, but it asked for what needs a GPU ({refused[0]}) and went on without: on a GPU it may do "
+            "something else.",
+            "Leave that out, or check it on a GPU yourself.",
+            reason="needs_gpu",
+        )
+    if not result.plan.reduced:
+        return None
+    if compilation.at_full_size is not None and compilation.at_full_size.kind == "exception":
+        return _Decision(
+            "unsupported",
+            "compile",
+            f"The numbers agree at reduced sizes, but at full size its host code raised {brief(compilation.at_full_size)} when "
+            "it ran without computing.",
+            "Fix that, or register a workload small enough to be judged at its own sizes.",
+            reason="compilation_not_possible_here",
+            error=excerpt(compilation.at_full_size),
+        )
+    if unseen := [name for name in compilation.facts.launches if name not in seen.launches]:
+        return _Decision(
+            "unsupported",
+            "run",
+            f"The numbers agree, but at reduced sizes {result.sizes} kernel {unseen[0]} was not launched, as it is at full "
+            "size.",
+            "Launch the same kernels at every size, or register a workload small enough to be judged at its own sizes.",
+            reason="differs_at_reduced_sizes",
+        )
+    return None
+
+
+def _uncompiled(case: _Case) -> _Decision | None:
+    """Rule 6, for single kernels: what ran must compile, also where the candidate catches that it does not."""
+    result, target = case.result, case.target
+    missing = result.compilation.missing(result.numerics.facts.launches)
+    if not missing:
+        return None
+    name = missing[0]
+    if any(build.kernel == name for build in result.compilation.builds):
+        return _Decision(
+            "compile_error",
+            "compile",
+            f"Kernel {name} does not compile for {target}, which the candidate's code catches.",
+            "Submit the kernel without the exception handler to see the error, and fix it.",
+            check="language",
+        )
+    return _Decision(
+        "unsupported",
+        "compile",
+        f"The numbers agree, but kernel {name} was not launched when the candidate ran for {target} without computing.",
+        "Launch the same kernels whatever the device and the values are, or check it on a GPU yourself.",
+        reason="compilation_not_possible_here",
+    )
+
+
 RULES: tuple[Rule, ...] = (
     _loading,
     _misconduct,
@@ -340,6 +404,8 @@ RULES: tuple[Rule, ...] = (
     _raised,
     _numbers,
     _compilation_unknown,
+    _uncompiled,
+    _elsewhere,
     _policy,
 )
 
@@ -354,7 +420,7 @@ def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
             "plausible",
             "done",
             f"Plausible: agrees with the reference at reduced sizes ({sizes}) in {calls} calls, and compiles for "
-            f"{target} at full size.",
+            f"{target} at {'full size' if all(each.compilation.faked for each in reduced) else 'those sizes'}.",
             "Check it on a GPU yourself to be certain, or go on with another candidate.",
         )
     return _Decision(
@@ -390,6 +456,14 @@ def _of_exception(failure: Failure) -> _Decision:
                 check="memory",
                 error=error,
             )
+        case "no_space":
+            return _Decision(
+                "unsupported",
+                stage,
+                f"Cannot be judged now: the disk of the scratch folder is full ({brief(failure)}).",
+                "Free some space, or start the server with --scratch on another disk, and submit again.",
+                reason="disk_full",
+            )
         case "not_here":
             return _Decision(
                 "unsupported",
@@ -409,6 +483,14 @@ def _of_exception(failure: Failure) -> _Decision:
 
 
 def _of_end(report: EndReport, stage: Stage) -> _Decision:
+    if report.reason == "processes":
+        return _Decision(
+            "rejected",
+            stage,
+            f"Rejected: it started hundreds of processes ({_doing(stage)}). A kernel that does this cannot be measured.",
+            "Remove it and submit again.",
+            check="process_started",
+        )
     if report.reason == "memory":
         return _Decision(
             "out_of_memory",
@@ -483,6 +565,7 @@ ADVICE = {
     "shape": "Return the reference's shape.",
     "structure": "Return as many tensors, in the same containers, as the reference.",
     "input_mutated": "Write into a new tensor; inputs may change only where the task says so.",
+    "program_order": "A GPU runs programs in any order: let none rely on what an earlier one left.",
     "race": "Use atomics, or let one program write each address.",
     "nonfinite": "Look for an overflow, a division by zero or an unmasked lane.",
     "output_overwritten": "Return a new tensor from every call.",

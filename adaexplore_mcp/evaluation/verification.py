@@ -76,6 +76,14 @@ class Verification:
 
     async def _once(self, plan: Plan, trials: TrialSet) -> WorkloadResult:
         numerics, compilation = await self._both(plan, trials)
+        if (
+            numerics.clean
+            and compilation.compiled
+            and compilation.faked
+            and compilation.missing(numerics.facts.launches)
+        ):
+            # Its host code looks at values, which fake tensors have not: once more on real ones.
+            compilation = compilation.joined(await self._compile_real(trials))
         result = WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
         if plan.aligned and _depends_on_sizes(result):
             self._report("looking again at larger, aligned sizes")
@@ -139,12 +147,15 @@ class Verification:
             )
             if seen.failure is None or seen.failure.kind not in {"not_fakeable", "exception"}:
                 return seen
-        real = await self._compilation.run(
-            changes=trials.changes, init=trials.init, inputs=trials.trials[0].inputs, fake=False
-        )
+        real = await self._compile_real(trials)
         # An exception that comes up only without values is an artefact of having none.
         same = real.failure is not None and real.failure.kind == "exception" and seen.failure is not None
-        return seen if same else real
+        return seen if same else replace(real, at_full_size=seen.failure)
+
+    async def _compile_real(self, trials: TrialSet) -> CompileReport:
+        return await self._compilation.run(
+            changes=trials.changes, init=trials.init, inputs=trials.trials[0].inputs, fake=False
+        )
 
 
 def _depends_on_sizes(result: WorkloadResult) -> bool:

@@ -319,6 +319,11 @@ def _findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
             yield f"{name}: nothing in the source uses {', '.join(plan.unused_sizes)}: a typing error?"
         if plan.constant:
             yield f"{name}: the output is constant, whatever inputs and weights are: a speedup here means little."
+        if plan.zeros_pass:
+            yield (
+                f"{name}: zeros would pass for the output, so wide is the bound (the reference is inexact in its own dtype, or "
+                "the policy is): a verdict here means little."
+            )
         if plan.not_wide:
             yield f"{name}: the reference does not run in float64 ({plan.not_wide[:120]}), so the error bound is the floor."
         if plan.edits:

@@ -919,3 +919,219 @@ async def test_shared_memory_that_one_gpu_has_and_another_has_not(court):
     assert (outcome.status, outcome.check) == ("compile_error", "resources")
     assert "sm_86" in outcome.summary
     assert "shared memory" in outcome.error.message
+
+
+# --- kernels that deserve less than their numbers -----------------------------------------------------------
+
+TWO_KERNELS = IMPORTS + textwrap.dedent("""
+    @triton.jit
+    def compiles(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+        o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + o, mask=o < n, other=0.0) + tl.load(y_ptr + o, mask=o < n, other=0.0)
+        tl.store(z_ptr + o, x, mask=o < n)
+
+    @triton.jit
+    def does_not(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+        o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + o, mask=o < n, other=0.0) + tl.load(y_ptr + o, mask=o < n, other=0.0)
+        tl.store(z_ptr + o, x * {"one": 1.0}["one"], mask=o < n)
+
+    def op(x, y):
+        z = torch.zeros_like(x)
+        CHOICE
+        return z
+""")
+
+
+@pytest.mark.parametrize(
+    ("choice", "status"),
+    [
+        pytest.param(
+            "try: does_not[(2,)](x, y, z, 96, BLOCK=64)\n    except Exception: pass",
+            "compile_error",
+            id="caught",
+        ),
+        pytest.param(
+            "(does_not if __import__('os').environ.get('TRITON_INTERPRET') else compiles)[(2,)](x, y, z, 96, BLOCK=64)",
+            "unsupported",
+            id="another one where nothing is computed",
+        ),
+        pytest.param(
+            "(does_not if float(x.abs().max()) > 0 else compiles)[(2,)](x, y, z, 96, BLOCK=64)",
+            "compile_error",
+            id="chosen by values",
+        ),
+        pytest.param(
+            "(compiles if float(x.abs().max()) > 0 else does_not)[(2,)](x, y, z, 96, BLOCK=64)",
+            "correct",
+            id="chosen by values, rightly",
+        ),
+    ],
+)
+async def test_every_kernel_that_ran_must_compile(court, choice, status):
+    outcome = await court.verdict(ADD, TWO_KERNELS.replace("CHOICE", choice))
+    assert outcome.status == status, outcome.summary
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            "return x + y if __import__('os').environ.get('TRITON_INTERPRET') else z", id="interpreter only"
+        ),
+        pytest.param(
+            "t = threading.Thread(target=lambda: torch.add(x, y, out=z))\n    t.start()\n    t.join()\n    return z",
+            id="in a thread",
+        ),
+    ],
+)
+async def test_a_task_that_forbids_library_operators_sees_them_wherever_they_run(court, body):
+    task = add(policy={"library_ops": "forbid"})
+    candidate = "import threading\n" + TWO_KERNELS.replace(
+        "CHOICE\n    return z", f"compiles[(2,)](x, y, z, 96, BLOCK=64)\n    {body}"
+    )
+    outcome = await court.verdict(task, candidate)
+    assert (outcome.status, outcome.check) == ("rejected", "library_ops"), outcome.summary
+
+
+async def test_a_slow_first_call_does_not_save_a_candidate_from_other_weights(court):
+    slow = NORM.replace("WEIGHTS", "None").replace(
+        "def forward(self, x):",
+        "calls = []\n\n    def forward(self, x):\n        import time\n"
+        "        self.calls or time.sleep(2.5)\n        self.calls.append(1)",
+    )
+    outcome = await court.verdict(NORM_TASK, slow, timeout_s=6.0)
+    assert outcome.status == "incorrect"
+
+
+async def test_a_ring_of_output_buffers_is_found_at_the_end(court):
+    ring = elementwise("x + y").replace("z = torch.empty_like(x)", "z = ring.pop(0); ring.append(z)")
+    assert "ring.pop" in ring
+    candidate = ring.replace(
+        "BLOCK = 64", "BLOCK = 64\nring = [torch.zeros(96, device='cuda') for _ in range(5)]", 1
+    )
+    outcome = await court.verdict(ADD, candidate)
+    assert outcome.check == "output_overwritten", outcome.summary
+
+
+SCAN = function("N = 96\ndef op(x):\n    return x.cumsum(0)", "[torch.randn(N, device=device)]")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        pytest.param(
+            "tl.atomic_add(total, 0.0)\n    s = tl.load(total) + tl.load(x + i)\n    tl.store(total, s)",
+            "incorrect",
+            id="a running sum",
+        ),
+        pytest.param(
+            "v = tl.load(x + i)\n    s = tl.atomic_add(total, v) + v", "incorrect", id="one of atomics"
+        ),
+        pytest.param(
+            "o = tl.arange(0, 128)\n    s = tl.sum(tl.load(x + o, mask=o <= i, other=0.0))",
+            "correct",
+            id="none",
+        ),
+        pytest.param(
+            "while tl.atomic_add(turn, 0) != i:\n        pass\n    s = tl.load(total) + tl.load(x + i)\n"
+            "    tl.store(total, s)\n    tl.debug_barrier()\n    tl.atomic_add(turn, 1)",
+            "correct",
+            id="by turns",
+        ),
+    ],
+)
+async def test_no_result_may_rest_on_the_order_of_programs(court, body, status):
+    candidate = IMPORTS + textwrap.dedent(f"""
+        @triton.jit
+        def scan(x, y, total, turn):
+            i = tl.program_id(0)
+            {textwrap.indent(body, "        ").strip()}
+            tl.store(y + i, s)
+
+        def op(x):
+            y = torch.empty_like(x)
+            scan[(x.numel(),)](x, y, torch.zeros(1, device=x.device), torch.zeros(1, dtype=torch.int32, device=x.device))
+            return y
+    """)
+    outcome = await court.verdict(SCAN, candidate)
+    assert outcome.status == status, outcome.summary
+    if "turn, 0" in body:
+        assert any("wait for each other" in note for note in outcome.facts.notes)
+
+
+async def test_a_part_that_is_small_beside_the_rest_must_be_right_too(court):
+    task = function(
+        "N = 64\ndef op(x, s):\n    return x * s[:, None]",
+        "[torch.randn(N, N, device=device), torch.logspace(-6, 6, N, device=device)]",
+    )
+    lost = "def op(x, s):\n    y = x * s[:, None]\n    y[:16] = 0\n    return y\n"
+    outcome = await court.verdict(task, lost)
+    assert outcome.status == "incorrect"
+    assert "slices along dimension 0 are lost" in outcome.evidence.detail
+    assert (await court.verdict(task, lost.replace("y[:16] = 0", "pass"))).status == "correct"
+
+
+async def test_complex_outputs_are_compared(court):
+    task = function(
+        "N = 64\ndef op(x):\n    return torch.conj(x) * 2",
+        "[torch.randn(N, dtype=torch.complex64, device=device)]",
+    )
+    assert (await court.verdict(task, "def op(x):\n    return 2 * x.conj()\n")).status == "correct"
+    assert (await court.verdict(task, "def op(x):\n    return 2 * x\n")).status == "incorrect"
+
+
+async def test_what_cannot_be_compared_is_no_task(court):
+    task = function(
+        "N = 64\ndef op(x):\n    return x.view(torch.uint4)",
+        "[torch.zeros(N, dtype=torch.uint8, device=device)]",
+    )
+    assert "cannot" in await court.refused(task)
+
+
+async def test_a_task_for_which_zeros_would_do_is_told(court):
+    task = function("N = 512\ndef op(x):\n    return torch.sin(x * 1e8)", "[torch.randn(N, device=device)]")
+    (plan,) = await court.examined(task)
+    assert plan.zeros_pass
+    (plan,) = await court.examined(ADD)
+    assert not plan.zeros_pass
+
+
+@pytest.mark.parametrize(
+    ("choice", "status", "reason"),
+    [
+        pytest.param("compiles", "plausible", "", id="one kernel"),
+        pytest.param(
+            "(compiles if n > 1 << 23 else other)",
+            "unsupported",
+            "differs_at_reduced_sizes",
+            id="another one",
+        ),
+        pytest.param(
+            "compiles if n < 1 << 23 else 1 / 0", "unsupported", "compilation_not_possible_here", id="raises"
+        ),
+    ],
+)
+async def test_what_a_candidate_does_at_full_size_only_is_not_vouched_for(court, choice, status, reason):
+    candidate = TWO_KERNELS.replace("def does_not", "def other").replace(' * {"one": 1.0}["one"]', "")
+    candidate = candidate.replace(
+        "CHOICE",
+        f"n = x.numel()\n    chosen = {choice}\n    chosen[(triton.cdiv(n, 1024),)](x, y, z, n, BLOCK=1024)",
+    )
+    outcome = await court.verdict(LARGE, candidate)
+    assert (outcome.status, outcome.reason) == (status, reason), outcome.summary
+
+
+async def test_a_way_round_for_what_needs_a_gpu_is_not_vouched_for(court):
+    candidate = TWO_KERNELS.replace(
+        "CHOICE",
+        "try:\n        torch.cuda.CUDAGraph()\n    except Exception:\n        compiles[(2,)](x, y, z, 96, BLOCK=64)",
+    )
+    outcome = await court.verdict(ADD, candidate)
+    assert (outcome.status, outcome.reason) == ("unsupported", "needs_gpu"), outcome.summary
+
+
+async def test_a_full_disk_is_nobodys_fault(court):
+    full = "import errno\ndef op(x, y):\n    raise RuntimeError('in') from OSError(errno.ENOSPC, 'No space left on device')\n"
+    outcome = await court.verdict(ADD, full)
+    assert (outcome.status, outcome.reason) == ("unsupported", "disk_full")

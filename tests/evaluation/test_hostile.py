@@ -288,6 +288,26 @@ async def test_files_count_as_memory(bench, write):
     assert (outcome.status, outcome.check) == ("out_of_memory", "memory")
 
 
+NAMELESS = """
+kept = []
+for number in range(16):
+    kept.append(open(str(number), "wb"))
+    os.unlink(str(number))
+    kept[-1].write(bytes(64 << 20))
+"""
+
+
+async def test_files_without_a_name_count_too(bench):
+    outcome = await bench.verdict(misbehaving(f"{NAMELESS}\ntime.sleep(1000)"))
+    assert (outcome.status, outcome.check) == ("out_of_memory", "memory")
+
+
+async def test_more_processes_than_a_kernel_could_need_are_ended(bench):
+    fork = "for _ in range(400):\n    if os.fork() == 0: time.sleep(1000)\ntime.sleep(1000)"
+    outcome = await bench.verdict(misbehaving(fork))
+    assert (outcome.status, outcome.check) == ("rejected", "process_started")
+
+
 HIDDEN = [
     pytest.param(
         """

@@ -214,6 +214,13 @@ async def test_the_supervisor_killed_during_a_verdict_does_not_change_it(bench):
     assert outcome.status == "correct", outcome
 
 
+async def test_a_scratch_folder_that_was_removed_is_made_anew(bench):
+    folder = bench.pool._workers.scratch.path
+    remove_tree(folder)
+    await bench.honest()
+    assert bench.pool._workers.scratch.path != folder
+
+
 async def test_a_cancelled_verification_leaves_nothing(bench):
     reached = Reached("running")
     async with anyio.create_task_group() as group:

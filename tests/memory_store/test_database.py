@@ -58,6 +58,19 @@ async def test_the_database_is_made_at_its_first_use_with_wal_and_strict_tables(
         assert all(table.strict for table in ours)
 
 
+async def test_a_file_that_is_removed_while_in_use_is_made_anew(path, caplog):
+    store = Store(path)
+    await store.evaluations.keep_candidate(b"old")
+    for file in path.parent.glob("adaexplore.db*"):
+        file.unlink()
+    new = await store.evaluations.keep_candidate(b"new")
+    assert "removed or replaced while in use" in caplog.text
+    await store.aclose()
+    again = Store(path)
+    assert await again.evaluations.candidate(new) == b"new"
+    await again.aclose()
+
+
 async def test_sqlite_utils_is_not_imported_before_the_first_use():
     code = (
         "import sys, adaexplore_mcp.server; sys.exit('sqlite_utils' in sys.modules or 'torch' in sys.modules)"

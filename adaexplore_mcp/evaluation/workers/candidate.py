@@ -10,16 +10,18 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
 * `construct`: `seed`, `init` with its file: makes the module, afresh each time.
 * `weights`: `state` with its file: copies tensors into parameters and buffers of the same name and shape.
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
-* `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `detail`, with a file
-  for the outputs: one call. `{"progress": {...}}` comes once a second before its reply.
+* `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `order_seed` (of its
+  programs), `limit_s`, `detail`, with a file for the outputs: one call. `{"progress": {...}}` comes once a second before its reply.
 * `again`, with a file: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
 """
 
 import base64
 import contextlib
+import math
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,6 +82,10 @@ class _Slot:
     storages: dict[int, str]
 
 
+class OutOfTime(BaseException):
+    """A call that was given a limit of its own took longer."""
+
+
 class _Candidate:
     def __init__(self, connection: Connection, folder: Path) -> None:
         self.connection = connection
@@ -110,6 +116,8 @@ class _Candidate:
     def failure(self, error: BaseException) -> dict[str, Any]:
         """Describe what its code raised; inside a kernel, the original and not the interpreter's wrapper."""
         kernel = error.kernel if isinstance(error, KernelError) else ""
+        if type(error) is OutOfTime:
+            return {"kind": "limit", "phase": self.phase, "type": "OutOfTime"}
         root = error.__cause__ if isinstance(error, KernelError) and error.__cause__ is not None else error
         return describe(root, self.file, phase=self.phase, not_here=NOT_HERE) | {"kernel": kernel}
 
@@ -193,12 +201,13 @@ class _Candidate:
         self.standin.poison = request["poison"]
         facts: dict[str, Any] = {}
         with (
-            self._reporting(),
+            self._reporting(request["limit_s"]),
             torch.no_grad(),
             self.interpreter.call(
                 request["config"],
                 tune=request["tune"],
                 poison=request["lanes"],
+                order_seed=request["order_seed"],
                 before_launch=self._check_places,
             ) as seen,
         ):
@@ -223,10 +232,17 @@ class _Candidate:
         return self._export(self.first_outputs, {}, descriptors[0])
 
     @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """Say every second how many programs have run, so that a slow kernel can be told from one that hangs."""
+    def _reporting(self, limit_s: float) -> Iterator[None]:
+        """Say every second how many programs have run, so that a slow kernel can be told from one that hangs.
+
+        Raises:
+            OutOfTime: The call took longer than `limit_s`; 0 for as long as the server waits.
+        """
+        end = time.monotonic() + limit_s if limit_s else math.inf
 
         def report(*_: object) -> None:
+            if time.monotonic() > end:
+                raise OutOfTime
             launches = self.call_seen.launches if self.call_seen is not None else []
             progress: dict[str, Any] = {"operations": self.standin.calls if self.standin is not None else 0}
             if launches:

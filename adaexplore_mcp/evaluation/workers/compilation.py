@@ -119,7 +119,7 @@ class _Compilation:
         described = failures.describe(error, self.file, phase=self.phase, not_here=(NotHere,))
         if isinstance(error, NotFakeable):
             described["kind"] = "not_fakeable"
-        elif self.phase == "load" or described["kind"] in {"memory", "exit", "not_here"}:
+        elif self.phase == "load" or described["kind"] in {"memory", "exit", "no_space", "not_here"}:
             return described
         excerpt = explain(error, [self.file])
         failed = [build for build in session.builds if build.failure is not None]

@@ -5,6 +5,7 @@ stranger's too. One exception to that: torch's CPU allocator raises a plain Runt
 """
 
 import contextlib
+import errno
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,9 @@ import torch
 __all__ = ["FailureKind", "describe", "shorten"]
 
 _E = TypeVar("_E", bound=BaseException)
-FailureKind = Literal["syntax", "import", "exception", "memory", "exit", "not_here"]
+FailureKind = Literal["syntax", "import", "exception", "memory", "exit", "no_space", "not_here"]
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 MESSAGE_CHARACTERS = 1200
 TRACEBACK_CHARACTERS = 16_000
 LOADING = (ImportError, NameError, AttributeError)
@@ -88,6 +90,8 @@ def _is(error: BaseException, kinds: type[_E] | tuple[type[_E], ...]) -> TypeGua
 def _kind(error: BaseException, phase: str, not_here: tuple[type[BaseException], ...]) -> FailureKind:
     if any(_is(each, not_here) for each in _chain(error)):
         return "not_here"
+    if any(_is(each, OSError) and each.errno in NO_SPACE for each in _chain(error)):
+        return "no_space"
     if _is(error, (MemoryError, torch.OutOfMemoryError)) or _allocator_refused(error):
         return "memory"
     if _is(error, SystemExit):

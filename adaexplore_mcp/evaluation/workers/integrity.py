@@ -5,13 +5,14 @@ processes, signal others, leave threads behind. None of this reaches the judge, 
 that does it is not measured honestly, and a search must not reward it.
 """
 
+import _thread
 import os
 import signal
 import sys
 import threading
 import time
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ STARTS_A_PROCESS = {
     "os.forkpty",
     "pty.spawn",
 }
+STARTS_A_THREAD = (
+    (_thread, "start_new_thread"),
+    (_thread, "start_new"),
+    (_thread, "start_joinable_thread"),
+    (threading, "_start_new_thread"),
+    (threading, "_start_joinable_thread"),
+)
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}
 NOTICED = STARTS_A_PROCESS | SIGNALS | LOOKS_AROUND | {"socket.connect"}
@@ -117,6 +125,9 @@ class Watch:
         self.phase = "load"
         self._own = os.getpid()
         sys.addaudithook(self._on_event)
+        for module, name in STARTS_A_THREAD:  # that a thread starts is audited since Python 3.12 only
+            if (start := getattr(module, name, None)) is not None:
+                setattr(module, name, self._noticing(start))
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in NOTICED or len(self.events) >= MAX_EVENTS:
@@ -136,6 +147,15 @@ class Watch:
             self.events.append(
                 {"kind": "signal", "phase": self.phase, "what": f"{name} to process {arguments[0]}"}
             )
+
+    def _noticing(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        def noticed(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the original
+            if len(self.events) < MAX_EVENTS:
+                name = getattr(function, "__qualname__", "a function")
+                self.events.append({"kind": "thread", "phase": self.phase, "what": _short((name,))})
+            return start(function, *arguments, **keywords)
+
+        return noticed
 
     def patched(self) -> list[str]:
         """Return the names that no longer mean what they meant, such as torch.allclose; takes about 0.5 ms."""

@@ -31,7 +31,7 @@ def serve(server: ForkServer) -> None:
     while (received := connection.receive()) is not None:
         request, descriptors = received
         try:
-            reply = _compare(request, descriptors)
+            reply = OPERATIONS[request["op"]](request, descriptors)
         except MALFORMED as error:
             # What the candidate sent does not describe its file: its outputs cannot be read.
             reply = {"malformed": f"{type(error).__name__}: {error}"[:500]}
@@ -39,6 +39,20 @@ def serve(server: ForkServer) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
         connection.send(reply)
+
+
+def _audit(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+    """Compare what a reference gave with itself, and with zeros: can it be a yardstick at all?"""
+    entries = request["expected"]
+    expected = read_contiguous(descriptors[0], entries)
+    wide = _optional(descriptors[0], [entry["wide"] for entry in entries])
+    rule = Rule(**request["rule"])
+    zeros = [
+        compare(torch.zeros_like(each), each, exact, rule, accumulation=request["accumulation"]).passed
+        for each, exact in zip(expected, wide, strict=True)
+        if compare(each, each, exact, rule).passed is not None and bool(each.any())
+    ]
+    return {"zeros_pass": bool(zeros) and all(zeros)}
 
 
 def _compare(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
@@ -77,6 +91,9 @@ def _compare(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str
         if not comparison.passed:
             break
     return {"output": worst[0], "changed": changed, **as_message(worst[1])}
+
+
+OPERATIONS = {"compare": _compare, "audit": _audit}
 
 
 def _fill_of(dtype: torch.dtype, poison: str) -> torch.Tensor | None:

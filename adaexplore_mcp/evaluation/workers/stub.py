@@ -15,6 +15,7 @@ import resource
 import selectors
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import time
@@ -64,6 +65,7 @@ KEPT_BYTES = 32 << 10  # of the head and of the tail of each output stream
 TICK_S = 0.1
 FILES_EVERY_S = 1.0
 MOST_FILES = 20_000
+MOST_PROCESSES = 200
 DRAIN_S = 0.05
 
 
@@ -267,17 +269,48 @@ class Stub:
         return True
 
     def _check_limits(self, lifetime_end: float) -> None:
-        used = sum(max(0, _private_bytes(pid) - self._base_bytes) for pid in self._tree())
+        tree = self._tree()
+        used = sum(max(0, _private_bytes(pid) - self._base_bytes) for pid in tree)
         if time.monotonic() > self._next_files:
             started = time.monotonic()
-            self._files_bytes = _bytes_of_files(self.folder)
+            self._files_bytes = _bytes_of_files(self.folder) + self._nameless_bytes(tree)
             self._next_files = time.monotonic() + max(FILES_EVERY_S, 10 * (time.monotonic() - started))
         used += self._files_bytes
         self.peak_bytes = max(self.peak_bytes, used)
         if used > int(self.request["memory_bytes"]):
             self._kill("memory")
+        elif len(tree) > MOST_PROCESSES:
+            self._kill("processes")
         elif time.monotonic() > lifetime_end:
             self._kill("lifetime")
+
+    def _nameless_bytes(self, tree: Sequence[int]) -> int:
+        """Return what files take that have no name any more: open ones, mapped ones, and in memory those of its own."""
+        own_memory_files = self.request["role"] in MEMORY_FILE_ROLES
+        found: dict[tuple[int, int], int] = {}
+        for pid in tree:
+            with contextlib.suppress(OSError):
+                for entry in os.scandir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(OSError):
+                        state = entry.stat()
+                        in_memory = state.st_nlink == 0 and str(Path(entry.path).readlink()).startswith(
+                            "/memfd:"
+                        )
+                        if (
+                            stat.S_ISREG(state.st_mode)
+                            and state.st_nlink == 0
+                            and (own_memory_files or not in_memory)
+                        ):
+                            found[state.st_dev, state.st_ino] = state.st_blocks * 512
+                for line in (
+                    Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+                ):
+                    if str(self.folder) in line and line.endswith(" (deleted)"):
+                        span, _, _, device, inode, _ = line.split(maxsplit=5)
+                        start, end = (int(address, 16) for address in span.split("-"))
+                        major, minor = (int(part, 16) for part in device.split(":"))
+                        found.setdefault((os.makedev(major, minor), int(inode)), end - start)
+        return sum(found.values())
 
     def _kill(self, reason: str) -> None:
         self.reason = reason

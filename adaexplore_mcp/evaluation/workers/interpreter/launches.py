@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.findings import (
     candidate_frame,
 )
 from adaexplore_mcp.evaluation.workers.interpreter.language import Statements, patch_language
-from adaexplore_mcp.evaluation.workers.interpreter.regions import AddressSpace
+from adaexplore_mcp.evaluation.workers.interpreter.regions import AddressSpace, place_of
 from adaexplore_mcp.evaluation.workers.interpreter.rewriting import rewrite
 from adaexplore_mcp.evaluation.workers.interpreter.versions import (
     check_versions,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["Interpreter"]
 
 DEFAULT_CAPABILITY = 90
+SHUFFLE_LIMIT = 1 << 20
+"""Programs of a launch; larger ones run in order."""
 LAUNCH_OPTIONS = frozenset(
     [
         "grid",
@@ -94,6 +97,7 @@ class Interpreter:
         self.tuning = Tuning(self.recorder, None, tune=False)
         self.poison = "nan"
         self._before_launch: Callable[[str, Mapping[str, object]], None] | None = None
+        self._order: np.random.Generator | None = None
         self._in_call = False
 
     @classmethod
@@ -146,6 +150,7 @@ class Interpreter:
         *,
         tune: bool = False,
         poison: str = "nan",
+        order_seed: int | None = None,
         before_launch: Callable[[str, Mapping[str, object]], None] | None = None,
     ) -> Iterator[Call]:
         """Keep the books of one forward of a candidate.
@@ -157,6 +162,8 @@ class Interpreter:
                 without `reset_to_zero` then shows in the result.
             poison: What undefined lanes hold: "nan" (NaN and the largest integers) or "zero" (what an H200
                 was seen to leave there). A result that only "zero" gives rests on undefined values.
+            order_seed: Run the programs of each launch in an order drawn from this seed; None: one after the other.
+                A GPU promises no order.
             before_launch: Called with the kernel's name and its bound arguments before each launch; may
                 raise.
 
@@ -174,13 +181,14 @@ class Interpreter:
         recorder = Call()
         self.recorder, self.tuning = recorder, Tuning(recorder, config, tune=tune)
         self.poison, self._before_launch = poison, before_launch
+        self._order = None if order_seed is None else np.random.default_rng(order_seed)
         try:
             yield recorder
         finally:
             self._in_call = False
             self.recorder = Call()
             self.tuning = Tuning(self.recorder, None, tune=False)
-            self.poison, self._before_launch = "nan", None
+            self.poison, self._before_launch, self._order = "nan", None, None
 
     # ---- one launch
 
@@ -233,16 +241,18 @@ class Interpreter:
             for name, value in bound.items()
         }
         builder.grid_dim = launch.grid
+        programs = math.prod(launch.grid)
+        builder.order = range(programs)
+        if self._order is not None and programs <= SHUFFLE_LIMIT:
+            builder.order = self._order.permutation(programs).tolist()
         builder.begin_launch(kernel.__name__, space, self.recorder, self.poison)
         builder.running = True
         try:
-            for x in range(launch.grid[0]):
-                for y in range(launch.grid[1]):
-                    for z in range(launch.grid[2]):
-                        builder.grid_idx = (x, y, z)
-                        builder.program += 1
-                        kernel(**arguments)
-                        launch.programs += 1
+            for number in builder.order:
+                builder.grid_idx = place_of(number, launch.grid)
+                builder.program += 1
+                kernel(**arguments)
+                launch.programs += 1
         except (NotInterpretable, MemoryError, triton.TritonError) as error:
             error.kernel = kernel.__name__  # type: ignore[union-attr]  # for `locate`
             raise

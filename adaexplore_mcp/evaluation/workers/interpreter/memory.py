@@ -25,11 +25,12 @@ from adaexplore_mcp.evaluation.workers.interpreter.regions import (
     SHADOW_LIMIT_BYTES,
     AddressSpace,
     Region,
+    place_of,
 )
 from adaexplore_mcp.evaluation.workers.interpreter.versions import stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Memory"]
 
@@ -56,6 +57,9 @@ class Piece(NamedTuple):
 
 class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyped
     """Loads, stores and atomics of one launch."""
+
+    order: Sequence[int] = ()
+    """Linear numbers of the launch's programs, in the order in which they run."""
 
     def begin_launch(self, kernel: str, space: AddressSpace, recorder: Call, poison: str) -> None:
         """Forget the last launch. The grid must have been set; `program` counts the programs from one."""
@@ -86,10 +90,7 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
     def _program_name(self, number: int) -> str:
         if number == MANY:
             return "other programs"
-        _, height, depth = self.grid_dim
-        rest, z = divmod(number - 1, int(depth))
-        x, y = divmod(rest, int(height))
-        return f"program ({x}, {y}, {z})"
+        return f"program {place_of(self.order[number - 1], self.grid_dim)}"
 
     # ---- bounds
 

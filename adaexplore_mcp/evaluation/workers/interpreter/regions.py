@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from adaexplore_mcp.evaluation.workers.interpreter.numbers import Array
 
-__all__ = ["AddressSpace", "Region", "Shadow"]
+__all__ = ["AddressSpace", "Region", "Shadow", "place_of"]
 
 SHADOW_LIMIT_BYTES = 256 << 20
 EARLY_READ_LIMIT_LANES = 1 << 20
@@ -142,6 +142,14 @@ class Region:
     def describe(self) -> str:
         """Return the arguments' names, as a message names the storage."""
         return "/".join(self.names)
+
+
+def place_of(number: int, grid: Sequence[int]) -> tuple[int, int, int]:
+    """Return the place in a grid of the program with a linear number, the last dimension counted first."""
+    _, height, depth = (int(extent) for extent in grid)
+    rest, z = divmod(number, depth)
+    x, y = divmod(rest, height)
+    return x, y, z
 
 
 class AddressSpace:
