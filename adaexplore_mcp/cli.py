@@ -192,7 +192,7 @@ def _call(arguments: argparse.Namespace) -> int:
     import anyio  # noqa: PLC0415 - after the streams are claimed
 
     _log()
-    overrides: dict[str, Any] = {"max_wait": 3600.0}
+    overrides: dict[str, Any] = {"max_wait": 3600.0, "toolset": "all"}
     if arguments.kernel_file is not None:
         kernel = arguments.kernel_file.expanduser().resolve()
         if not kernel.is_file():

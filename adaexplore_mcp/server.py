@@ -7,6 +7,7 @@ database: the first tools/list must not wait.
 import asyncio
 import ctypes
 import inspect
+import json
 import logging
 import os
 import signal
@@ -148,7 +149,21 @@ class _Input(anyio.AsyncFile[str]):
     """Standard input whose reader can be cancelled; the thread that blocks on it is left behind."""
 
     async def readline(self) -> str:
-        return await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
+        return _without_surrogates(
+            await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
+        )
+
+
+def _without_surrogates(line: str) -> str:
+    """Replace halves of characters, which some JSON writers escape and the SDK's reader refuses without an answer."""
+    if "\\ud" not in line.lower():
+        return line
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+    except ValueError:
+        return line
+    whole: str = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole.replace("\u2028", "\\u2028") + "\n"
 
 
 def hide_memory() -> None:

@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from adaexplore_mcp.errors import RequestError
 
+FLAGS = {"roots": "root"}
+"""Settings whose flag has another name."""
+
 __all__ = ["Settings", "load_settings"]
 
 PREFIX = "ADAEXPLORE_"
@@ -105,5 +108,5 @@ def load_settings(
         name = str(first["loc"][0])
         raise RequestError(
             f"Setting {name} cannot be {first['input']!r}: {first['msg'].removeprefix('Value error, ')}.",
-            f"Change the flag --{name.replace('_', '-')} or the variable {PREFIX}{name.upper()}.",
+            f"Change the flag --{FLAGS.get(name, name.replace('_', '-'))} or the variable {PREFIX}{name.upper()}.",
         ) from error

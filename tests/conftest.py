@@ -6,7 +6,14 @@
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# Neither how fast this machine is nor what an earlier run left on disk decides a test.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # Stand-ins for whole domains; a folder on the path because the test folders are not packages.
 sys.path.insert(0, str(Path(__file__).parent / "support"))

@@ -51,9 +51,9 @@ TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(list_tasks, read_only=True, core=True),
     ToolEntry(compile_and_verify, idempotent=False, core=True),
     ToolEntry(job_status, read_only=True, core=True),
-    ToolEntry(cancel_job, destructive=True),
+    ToolEntry(cancel_job, destructive=True, core=True),
     ToolEntry(get_device, read_only=True),
-    ToolEntry(read_artifact, read_only=True),
+    ToolEntry(read_artifact, read_only=True, core=True),
 )
 """Every tool, in the order in which they are listed."""
 

@@ -56,7 +56,7 @@ def check_arguments(tool: str, schema: Schema, about: str, arguments: Mapping[st
     listed = ", ".join(shortened(name) for name in unknown[:5])
     raise RequestError(
         f"{tool} takes no argument {listed}.",
-        f"It takes {', '.join(_by_likeness(unknown[0], valid))}.{need} {about}",
+        f"It takes {', '.join(_by_likeness(unknown[0], valid)) or 'none'}.{need} {about}",
     )
 
 

@@ -219,6 +219,7 @@ class CallFacts:
     Args:
         launches: Launches per kernel.
         programs: Programs in all of them.
+        grids: By kernel, the largest extent of its grids along each axis.
         operators: Operators that torch dispatched.
         library_flops: FLOPs of torch's own matrix products and convolutions.
         library_operators: Names of the operators that did them.
@@ -231,6 +232,7 @@ class CallFacts:
 
     launches: dict[str, int] = field(default_factory=dict)
     programs: int = 0
+    grids: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     operators: dict[str, int] = field(default_factory=dict)
     library_flops: int = 0
     library_operators: list[str] = field(default_factory=list)
@@ -246,6 +248,7 @@ class CallFacts:
         return cls(
             launches=counts(reply, "launches"),
             programs=number(reply, "programs"),
+            grids=_grids(reply.get("grids")),
             operators=counts(reply, "operators"),
             library_flops=number(reply, "library_flops"),
             library_operators=texts(reply, "library_operators", 60),
@@ -255,6 +258,16 @@ class CallFacts:
             refused=texts(reply, "refused"),
             notes=texts(reply, "notes"),
         )
+
+
+def _grids(claim: object) -> dict[str, tuple[int, int, int]]:
+    """Return extents by kernel; what is none is left out."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for name, extents in list(claim.items())[:MAX_ITEMS] if isinstance(claim, dict) else []:
+        if isinstance(name, str) and isinstance(extents, list) and len(extents) == 3:
+            x, y, z = (extent if type(extent) is int and extent >= 0 else 0 for extent in extents)
+            found[name[:120]] = x, y, z
+    return found
 
 
 @dataclass(frozen=True, slots=True)

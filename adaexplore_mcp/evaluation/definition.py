@@ -87,6 +87,8 @@ class Plan(Value):
     """More than the interpreter can do in seconds; lowered where that was possible."""
     constant: bool = False
     """The reference's output is the same whatever its inputs and weights are."""
+    fixed: list[str] = []
+    """Floating inputs that are the same under every seed."""
     zeros_pass: bool = False
     """Zeros in place of the reference's output would pass: the bound is too wide for it to be a yardstick."""
     not_wide: str = ""

@@ -113,6 +113,7 @@ class Evaluator:
                         "mutates": trials.mutated,
                         "constant": trials.constant,
                         "zeros_pass": trials.zeros_pass,
+                        "fixed": trials.fixed,
                         "not_wide": trials.not_wide,
                     }
                 )
@@ -128,7 +129,7 @@ class Evaluator:
         try:
             async with lock:
                 known, uses = self._kept.pop(key, (None, 0))
-                if known is not None and uses < USES:
+                if known is not None and uses < USES and not known.spent:
                     self._kept[key] = known, uses + 1
                     return known
                 if known is not None:
@@ -215,6 +216,8 @@ class Evaluator:
                 trials = await self._trials(definition, plan.workload, plan.edits)
                 with trials.used():
                     results.append(await verification.workload(plan, trials))
+                # What it printed can be read, and could hold the inputs: the next candidate gets others.
+                trials.spent |= bool(_texts(results[-1]))
                 seeds[plan.workload.name] = _seeds(trials, plan)
                 outcome = decide(definition, results, environment, task_id=task_id)
                 if outcome.status not in GOOD:

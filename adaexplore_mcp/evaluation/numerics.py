@@ -16,7 +16,16 @@ from typing import Any
 import anyio.to_thread
 
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.claims import CallFacts, Failure, Finding, Integrity, Progress, findings, texts
+from adaexplore_mcp.evaluation.claims import (
+    CallFacts,
+    Failure,
+    Finding,
+    Integrity,
+    Progress,
+    findings,
+    number,
+    texts,
+)
 from adaexplore_mcp.evaluation.judging import Judging, Mismatch
 from adaexplore_mcp.evaluation.memfiles import copy_file, empty_file, refill
 from adaexplore_mcp.evaluation.pool import WorkerPool
@@ -113,6 +122,7 @@ async def run_numerics(
     target: str,
     timeout_s: float,
     report: Callable[[str], None],
+    once: bool = False,
 ) -> NumericsReport:
     """Run a candidate against the trials of one workload.
 
@@ -123,6 +133,7 @@ async def run_numerics(
         target: Whose properties `torch.cuda` shows to the candidate.
         timeout_s: Limit of each stage: load, construct, and all calls together.
         report: Told what is being done.
+        once: Make a single call, where the others were made at other sizes.
 
     Returns:
         What was seen. Nothing the candidate does is an exception here.
@@ -136,7 +147,7 @@ async def run_numerics(
         run = _Run(pool, session, candidate, trials, seen, target=target, timeout_s=timeout_s, report=report)
         try:
             with contextlib.suppress(_Decided):
-                await run.all()
+                await (run.first() if once else run.all())
                 seen.stage = "done"
         except SessionTimeoutError as error:
             seen.timed_out_s = timeout_s
@@ -193,19 +204,23 @@ class _Run:
                 os.close(file)
         self.slots.clear()
 
-    async def all(self) -> None:
-        """Do everything in order."""
+    async def first(self) -> None:
+        """Load, construct, and call once."""
         await self._load()
         await self._construct(self.trials.construct_seed, self.trials.init)
         self.seen.stage = "run"
         self.calls_end = time.monotonic() + self.timeout_s
+        await self._first(self.trials.named("constructor")[0])
+
+    async def all(self) -> None:
+        """Do everything in order."""
+        await self.first()
         constructor = self.trials.named("constructor")
         first, others = constructor[0], constructor[1:]
-        await self._first(first)
-        for number, other in enumerate(others):
-            if number == 0 or self._affordable():
+        for position, other in enumerate(others):
+            if position == 0 or self._affordable():
                 name = f"{other.name}, at the same addresses"
-                await self._call(other, slot=0, name=name, required=number == 0)
+                await self._call(other, slot=0, name=name, required=position == 0)
         await self._again(first)
         if self._affordable():
             await self._call(first, slot=1, name="first inputs, at other addresses")
@@ -335,6 +350,11 @@ class _Run:
             # First what says where the fault is; the numbers only say that there is one.
             self._fatal_findings(name or trial.name)
             await self._judge(trial, answer, file, name=name or trial.name, poison=poison, inputs=inputs)
+        if not detail and self.seen.facts.programs and not number(answer, "programs_run"):
+            text = "it launched nothing, as it did in its first call: a cached result"
+            self._decide(Mismatch("stale_output", name or trial.name, {"detail": text}, solid=True))
+        if answer.get("reuses") is True:
+            await self._again(self.trials.named("constructor")[0])
 
     async def _first(self, first: Trial) -> None:
         """Call for the first time.
@@ -401,9 +421,9 @@ class _Run:
             return
         self.seen.unloaded = await self._load_state("randomised")
         try:
-            for number, trial in enumerate(randomised):
-                if number == 0 or self._affordable():
-                    await self._call(trial, slot=2, required=number == 0)
+            for position, trial in enumerate(randomised):
+                if position == 0 or self._affordable():
+                    await self._call(trial, slot=2, required=position == 0)
         except _Decided:
             mismatch = self.seen.mismatch
             if mismatch is None or not other:

@@ -151,6 +151,9 @@ class WorkerPool:
             return self._workers
 
     async def _start(self) -> Workers:
+        if not os.access(self._python, os.X_OK) or self._python.is_dir():
+            msg = f"Workers cannot start: there is no interpreter {str(self._python)!r}. Set --worker-python."
+            raise WorkerError(msg)
         try:
             scratch = await anyio.to_thread.run_sync(ScratchFolder, self._scratch)
         except ScratchError as error:
@@ -188,8 +191,8 @@ class WorkerPool:
             await anyio.to_thread.run_sync(workers.end_now, END_S)
             await base.close()
             msg = (
-                f"{str(self._python)!r} cannot import torch and triton: {problem}. Install them there, or name "
-                "an interpreter that has them with --worker-python."
+                f"{str(self._python)!r} cannot import torch and triton: {problem}. Install them there (the package's "
+                "extra `torch` names the versions), or name an interpreter that has them with --worker-python."
             )
             raise WorkerError(msg)
         return workers

@@ -271,6 +271,7 @@ class _Trials:
             changes=changes,
             not_wide=str(first["not_wide"]),
             constant=_constant(made),
+            fixed=_fixed(made),
         )
 
     async def _constants(self) -> list[str]:
@@ -366,6 +367,22 @@ def _constant(trials: Sequence[Trial]) -> bool:
         and len(set(contents)) == 1
         and any(trial.inputs.message["table"] for trial in trials)
     )
+
+
+def _fixed(trials: Sequence[Trial]) -> list[str]:
+    """Return the floating inputs that are the same under two seeds: what ignores them cannot be told."""
+    if len(trials) < 2 or trials[0].inputs.file is None or trials[1].inputs.file is None:
+        return []
+    one, other = trials[0].inputs, trials[1].inputs
+    if one.message["table"] != other.message["table"]:
+        return []
+    names = []
+    for entry in one.message["table"]:
+        start, size = one.message["storages"][entry["storage"]]
+        known = "float" in entry["dtype"] and 0 < size <= CONSTANT_BYTES
+        if known and os.pread(int(one.file or 0), size, start) == os.pread(int(other.file or 0), size, start):
+            names.append(str(entry["path"]))
+    return names
 
 
 def _refuse(answer: Mapping[str, Any]) -> None:

@@ -31,7 +31,11 @@ HARMLESS_OPERATORS = frozenset({
 })  # fmt: skip
 """Operators that move or make memory: no arithmetic that a kernel should have done."""
 
-NOT_COVERED = ("timing", "races that only show when programs run at the same time")
+NOT_COVERED = (
+    "timing",
+    "races that only show when programs run at the same time",
+    "barriers between the threads of one program",
+)
 SHOWN = 8
 EVIDENCE_FIELDS = (
     *("output", "index", "got", "expected", "bound", "outside_share", "nrmse"),
@@ -64,6 +68,7 @@ class WorkloadResult:
         numerics: Of the deciding run.
         compilation: At full size.
         first_look: The run at smaller sizes, where one at larger, aligned sizes decided.
+        larger: One call at larger, aligned sizes, where the run at smaller ones passed and left programs alone.
         constant: Whether the reference's outputs were the same in all trials.
     """
 
@@ -73,6 +78,7 @@ class WorkloadResult:
     compilation: CompileReport
     constant: bool = False
     first_look: NumericsReport | None = None
+    larger: NumericsReport | None = None
 
     @property
     def name(self) -> str:
@@ -84,6 +90,26 @@ class WorkloadResult:
         """The lowered sizes in words."""
         shown = [f"{name}={value}" for name, value in list(self.sizes_used.items())[:SHOWN]]
         return ", ".join(shown) or "as registered"
+
+    @property
+    def launched(self) -> list[str]:
+        """The kernels that ran."""
+        larger = self.larger.facts.launches if self.larger else {}
+        return list({**self.numerics.facts.launches, **larger})
+
+    def alone(self) -> list[str]:
+        """Return the kernels that ran as one program, or not at all, along an axis that has several at full size."""
+        if not self.plan.reduced or not self.numerics.clean or not self.compilation.faked:
+            return []
+        here = {**self.numerics.facts.grids, **(self.larger.facts.grids if self.larger else {})}
+        return [
+            kernel
+            for kernel, extents in self.compilation.facts.grids.items()
+            if any(
+                full > 1 and small <= 1
+                for full, small in zip(extents, here.get(kernel, (0, 0, 0)), strict=True)
+            )
+        ]
 
     @property
     def library_share(self) -> float | None:
@@ -203,7 +229,7 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
         yield "The reference's output is constant: it does not depend on inputs or weights."
     if numerics.weights_bound:
         yield "Weights are bound at construction: loading others later has no effect."
-    if result.first_look is not None and numerics.clean:
+    if result.first_look is not None and numerics.clean and not result.first_look.clean:
         yield f"It fails at smaller sizes ({_first(result.first_look)}): it assumes multiples of its block sizes."
     if numerics.undefined_lanes:
         yield (
@@ -253,19 +279,32 @@ def scope(results: Sequence[WorkloadResult], environment: Environment) -> Scope:
             not_covered.append(
                 "compilation at full size: host code looks at values, so smaller sizes were used"
             )
-    if any(result.numerics.clean and result.numerics.calls < 3 for result in results):
+    for result in results:
+        if alone := result.alone():
+            not_covered.append(f"more than one program of {alone[0]} along an axis: only at larger sizes")
+        count = max(result.numerics.facts.autotuned.values(), default=0)
+        if result.numerics.clean and count > result.numerics.configurations + 1:
+            left = count - 1 - result.numerics.configurations
+            not_covered.append(f"the numbers of {left} of {count} autotuner configurations")
+    if any(result.numerics.clean and 0 < result.numerics.calls < 3 for result in results):
         not_covered.append("repeated calls: one takes too long here")
     return Scope(
         numerics=f"Triton interpreter, CPU (triton {versions.get('triton', '?')}, torch {versions.get('torch', '?')})",
         target=environment.target,
-        workloads={
-            result.name: f"reduced: {result.sizes}" if result.plan.reduced else "own sizes"
-            for result in results
-        },
+        workloads={result.name: _sizes_of(result) for result in results},
         calls=sum(result.numerics.calls for result in results),
         not_covered=list(dict.fromkeys(not_covered))[:SHOWN],
         isolation=environment.isolation,
     )
+
+
+def _sizes_of(result: WorkloadResult) -> str:
+    if not result.plan.reduced:
+        return "own sizes"
+    if result.larger is None:
+        return f"reduced: {result.sizes}"
+    larger = ", ".join(f"{name}={value}" for name, value in result.plan.lowered(result.plan.aligned).items())
+    return f"reduced: {result.sizes}; one call at {larger}"
 
 
 def seconds(results: Sequence[WorkloadResult]) -> dict[str, float]:

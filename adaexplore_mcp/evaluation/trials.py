@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 __all__ = ["Attachment", "Trial", "TrialSet", "Weights", "new_seed"]
@@ -85,6 +85,8 @@ class TrialSet:
         changes: Changes of size constants in a candidate's source.
         not_wide: Why the reference did not run in float64; empty if it did.
         constant: The outputs were equal in all trials although inputs and weights differed.
+        fixed: Floating inputs that are the same under every seed.
+        spent: A candidate may have told others what its inputs were.
         zeros_pass: Zeros in place of the outputs of the first trial would pass.
     """
 
@@ -101,6 +103,8 @@ class TrialSet:
     not_wide: str = ""
     constant: bool = False
     zeros_pass: bool = False
+    fixed: list[str] = field(default_factory=list)
+    spent: bool = False
     users: int = 0
     closed: bool = False
 

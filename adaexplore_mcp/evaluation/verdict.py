@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from adaexplore_mcp.evaluation.claims import Failure
 from adaexplore_mcp.evaluation.definition import Definition
+from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.reporting import (
     HARMLESS_OPERATORS,
     Environment,
@@ -130,7 +131,7 @@ def _loading(case: _Case) -> _Decision | None:
             "compile_error",
             "load",
             f"The candidate cannot be loaded: {brief(failure)}.",
-            "Fix that line and submit again.",
+            _fix(failure),
             error=excerpt(failure),
         )
     failure = result.numerics.failure
@@ -178,7 +179,7 @@ def _language(case: _Case) -> _Decision | None:
         next_step = "Use smaller blocks, fewer stages or fewer warps, and submit again."
     else:
         summary = f"Kernel{kernel} does not compile for {target}: {brief(failure)}."
-        next_step = "Fix that line and submit again."
+        next_step = _fix(failure)
     return _Decision(
         "compile_error", "compile", summary, next_step, check=failure.kind, error=excerpt(failure)
     )
@@ -254,7 +255,8 @@ def _numbers(case: _Case) -> _Decision | None:
             check=mismatch.check,
             evidence=evidence,
         )
-    if result.plan.reduced and not mismatch.solid:
+    held_before = result.first_look is not None and result.first_look.clean
+    if result.plan.reduced and not mismatch.solid and not held_before:
         return _Decision(
             "unsupported",
             "compare",
@@ -269,7 +271,7 @@ def _numbers(case: _Case) -> _Decision | None:
         "incorrect",
         "compare",
         f"Incorrect: {what}.",
-        _advice(mismatch.check),
+        _advice(mismatch),
         check=mismatch.check,
         error=error,
         evidence=evidence,
@@ -319,7 +321,7 @@ def _policy(case: _Case) -> _Decision | None:
     events = result.numerics.integrity.events
     if threads := [event.what for event in events if (event.kind, event.phase) == ("thread", "run")]:
         operators.append(f"a thread of its own: {threads[0]}")
-    if not operators and full.launches:
+    if not operators and full.launches and seen.programs:
         return None
     did = (
         f"torch did the work ({', '.join(operators[:5])})"
@@ -360,7 +362,7 @@ def _elsewhere(case: _Case) -> _Decision | None:
             reason="compilation_not_possible_here",
             error=excerpt(compilation.at_full_size),
         )
-    if unseen := [name for name in compilation.facts.launches if name not in seen.launches]:
+    if unseen := [name for name in compilation.facts.launches if name not in result.launched]:
         return _Decision(
             "unsupported",
             "run",
@@ -375,7 +377,7 @@ def _elsewhere(case: _Case) -> _Decision | None:
 def _uncompiled(case: _Case) -> _Decision | None:
     """Rule 6, for single kernels: what ran must compile, also where the candidate catches that it does not."""
     result, target = case.result, case.target
-    missing = result.compilation.missing(result.numerics.facts.launches)
+    missing = result.compilation.missing(result.launched)
     if not missing:
         return None
     name = missing[0]
@@ -477,7 +479,7 @@ def _of_exception(failure: Failure) -> _Decision:
         "runtime_error",
         stage,
         f"The candidate raised {brief(failure)} ({_doing(stage)}).",
-        "Fix that line and submit again.",
+        _fix(failure),
         error=error,
     )
 
@@ -573,5 +575,24 @@ ADVICE = {
 }
 
 
-def _advice(check: str) -> str:
-    return ADVICE.get(check, "Compare with the reference at the element given, fix and submit again.")
+def _fix(failure: Failure) -> str:
+    return "Fix that line and submit again." if failure.line else "Fix that and submit again."
+
+
+def _advice(mismatch: Mismatch) -> str:
+    if mismatch.trial.endswith("while it is autotuned"):
+        return (
+            "Every configuration runs on the same memory: name what the kernel updates in restore_value or reset_to_zero of "
+            "triton.autotune."
+        )
+    if mismatch.check == "out_of_bounds" and _all_lanes(str(mismatch.evidence.get("detail", ""))):
+        return "No lane lies inside its tensor: look at strides and offsets."
+    return ADVICE.get(
+        mismatch.check, "Compare with the reference at the element given, fix and submit again."
+    )
+
+
+def _all_lanes(detail: str) -> bool:
+    """Tell whether the interpreter saw every active lane outside: `64 of 64 active lanes …`."""
+    bad, _, rest = detail.partition(" of ")
+    return bad == rest.partition(" ")[0]

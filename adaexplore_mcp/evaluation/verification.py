@@ -85,17 +85,27 @@ class Verification:
             # Its host code looks at values, which fake tensors have not: once more on real ones.
             compilation = compilation.joined(await self._compile_real(trials))
         result = WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
-        if plan.aligned and _depends_on_sizes(result):
-            self._report("looking again at larger, aligned sizes")
-            larger = await self._trials_at(plan.workload, plan.aligned)
-            with larger.used():
-                again = await self._numbers(larger)
-            if not _slow(again):
-                sizes = plan.lowered(plan.aligned)
-                result = replace(result, numerics=again, sizes_used=sizes, first_look=numerics)
-        return result
+        if not plan.aligned:
+            return result
+        if _depends_on_sizes(result):
+            again = await self._larger(plan, once=False)
+        elif result.alone():  # one program says nothing about how the others find their part
+            again = await self._larger(plan, once=True)
+        else:
+            return result
+        if _slow(again):
+            return result
+        if numerics.clean and again.clean:
+            return replace(result, larger=again)
+        return replace(result, numerics=again, sizes_used=plan.lowered(plan.aligned), first_look=numerics)
 
-    async def _numbers(self, trials: TrialSet) -> NumericsReport:
+    async def _larger(self, plan: Plan, *, once: bool) -> NumericsReport:
+        self._report("looking again at larger, aligned sizes")
+        larger = await self._trials_at(plan.workload, plan.aligned)
+        with larger.used():
+            return await self._numbers(larger, once=once)
+
+    async def _numbers(self, trials: TrialSet, *, once: bool = False) -> NumericsReport:
         return await run_numerics(
             self._pool,
             self._candidate,
@@ -103,6 +113,7 @@ class Verification:
             target=self._target,
             timeout_s=self._timeout_s,
             report=self._report,
+            once=once,
         )
 
     async def _both(self, plan: Plan, trials: TrialSet) -> tuple[NumericsReport, CompileReport]:

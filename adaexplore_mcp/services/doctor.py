@@ -1,5 +1,7 @@
 """Examine an installation, and say for each finding what to do."""
 
+from typing import Literal
+
 from adaexplore_mcp.errors import AdaExploreError, StoreError
 from adaexplore_mcp.models import Check
 from adaexplore_mcp.services.container import Services
@@ -16,7 +18,8 @@ async def _workers(services: Services) -> list[Check]:
     try:
         device = await services.evaluations.device()
         cannot = f" Cannot: {'; '.join(device.cannot)}." if device.cannot else ""
-        machine = Check(name="machine", state="ok", detail=f"{device.summary}{cannot}")
+        state: Literal["ok", "fail"] = "ok" if device.isolation else "fail"
+        machine = Check(name="machine", state=state, detail=f"{device.summary}{cannot}")
         return [machine, *await services.evaluations.checks()]
     except AdaExploreError as error:
         return [

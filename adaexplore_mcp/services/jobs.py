@@ -196,7 +196,9 @@ class JobService:
             views.append(view.model_copy(update={"result": {}, "next_step": ""}))
         running = sum(view.status == "running" for view in views)
         return JobPage(
-            summary=f"{len(views)} latest jobs, {running} running." if views else "There are no jobs.",
+            summary=f"The latest {len(views)} job{'s' * (len(views) != 1)}, {running} running."
+            if views
+            else "There are no jobs.",
             next_step="Call job_status with a job_id for its progress or result." if views else "",
             jobs=views,
         )

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 from adaexplore_mcp.errors import AdaExploreError, NotFoundError, RequestError, StoreError
 
-__all__ = ["failure_of", "nearest", "not_found", "shortened"]
+__all__ = ["failure_of", "nearest", "nearest_handles", "not_found", "shortened"]
+
+HANDLED = frozenset({"artifact", "candidate", "job", "receipt", "task"})
+"""What is known by a handle: its kind, an underscore and characters that mean nothing."""
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +26,12 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return difflib.get_close_matches(name[:200], list(known), n=count, cutoff=0.5)
 
 
+def nearest_handles(handle: str, known: Iterable[str]) -> list[str]:
+    """Return the ids most like one: their beginning, which tells the kind, makes all of them alike."""
+    by_rest = {each.partition("_")[2]: each for each in known}
+    return [by_rest[rest] for rest in nearest(handle.partition("_")[2], by_rest)]
+
+
 def not_found(kind: str, name: str, known: Iterable[str], next_step: str) -> NotFoundError:
     """Return the error that says there is no such thing, and names those most like it.
 
@@ -32,7 +41,7 @@ def not_found(kind: str, name: str, known: Iterable[str], next_step: str) -> Not
         known: What there is.
         next_step: What to call instead.
     """
-    alike = nearest(name, known)
+    alike = nearest_handles(name, known) if kind in HANDLED else nearest(name, known)
     meant = f" Did you mean {' or '.join(alike)}?" if alike else ""
     return NotFoundError(f"There is no {kind} {shortened(name)}.{meant}", next_step)
 

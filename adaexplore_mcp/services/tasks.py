@@ -14,7 +14,7 @@ from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.memory_store import Store, TaskRecord, candidate_id_of, content_handle
 from adaexplore_mcp.models import RegisterRequest, TaskPage, TaskSummary, WorkloadReport
 from adaexplore_mcp.services.builtin import Builtin, builtins
-from adaexplore_mcp.services.messages import nearest, shortened
+from adaexplore_mcp.services.messages import nearest, nearest_handles, shortened
 from adaexplore_mcp.services.ports import Report
 
 __all__ = ["KnownTask", "TaskService", "task_id_of"]
@@ -263,7 +263,7 @@ class TaskService:
             return NotFoundError(
                 f"{shortened(task_id)} is a name, not an id.", f"Use task_id {names[task_id]!r}."
             )
-        close = nearest(task_id, [*names, *names.values()])
+        close = [*nearest_handles(task_id, names.values()), *nearest(task_id, names)][:3]
         meant = f" Did you mean {', '.join(f'{names.get(each, each)}' for each in close)}?" if close else ""
         return NotFoundError(
             f"There is no task {shortened(task_id)}.{meant}",
@@ -319,6 +319,11 @@ def _findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
             yield f"{name}: nothing in the source uses {', '.join(plan.unused_sizes)}: a typing error?"
         if plan.constant:
             yield f"{name}: the output is constant, whatever inputs and weights are: a speedup here means little."
+        if plan.fixed:
+            yield (
+                f"{name}: {', '.join(plan.fixed)} has the same values under every seed: a candidate that leaves it out cannot "
+                "be told from one that uses it. Draw it at random where the operation allows that."
+            )
         if plan.zeros_pass:
             yield (
                 f"{name}: zeros would pass for the output, so wide is the bound (the reference is inexact in its own dtype, or "

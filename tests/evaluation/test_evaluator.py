@@ -1135,3 +1135,78 @@ async def test_a_full_disk_is_nobodys_fault(court):
     full = "import errno\ndef op(x, y):\n    raise RuntimeError('in') from OSError(errno.ENOSPC, 'No space left on device')\n"
     outcome = await court.verdict(ADD, full)
     assert (outcome.status, outcome.reason) == ("unsupported", "disk_full")
+
+
+async def test_a_kernel_right_with_zeros_in_undefined_lanes_is_accepted_and_told(court):
+    candidate = RIGHT.replace(", other=0.0", "").replace("x + y, mask", "tl.sum(x) * 0 + x + y, mask")
+    assert "tl.sum" in candidate
+    outcome = await court.verdict(ADD, candidate)
+    assert outcome.status == "correct", outcome.summary
+    assert any("leaves undefined" in note for note in outcome.facts.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wrong"), [("bfloat16", "y * 96 / 97"), ("float16", "y * 1.0015"), ("float8_e4m3fn", "y * 0.8")]
+)
+async def test_a_factor_that_hides_in_the_rounding_of_single_elements_is_found(court, dtype, wrong):
+    task = function(
+        f"N = 4096\ndef op(x):\n    return (x.float() * 3).to(torch.{dtype})",
+        f"[torch.randn(N, device=device).to(torch.{dtype})]",
+    )
+    candidate = "import torch\ndef op(x):\n    y = x.float() * 3\n    return (WRONG).to(x.dtype)\n"
+    assert (await court.verdict(task, candidate.replace("WRONG", "y"))).status == "correct"
+    outcome = await court.verdict(task, candidate.replace("WRONG", wrong))
+    assert outcome.status == "incorrect"
+    assert "wrong factor" in outcome.evidence.detail
+
+
+async def test_an_input_that_never_varies_is_told(court):
+    task = function(
+        "N = 64\ndef op(x, w):\n    return x * w",
+        "[torch.randn(N, device=device), torch.ones(N, device=device)]",
+    )
+    (plan,) = await court.examined(task)
+    assert plan.fixed == ["w"]
+
+
+async def test_a_call_that_launches_nothing_returns_a_cached_result(court):
+    cached = elementwise(
+        "x + y", before="key = float(x.sum())\n            if key in seen: return seen[key].clone()"
+    )
+    cached = cached.replace("return z", "seen[key] = z\n    return z")
+    outcome = await court.verdict(ADD, "seen = {}\n" + cached)
+    assert (outcome.status, outcome.check) == ("rejected", "stale_output"), outcome.summary
+
+
+TILED = function(
+    "N = 8192\ndef op(a, b):\n    return a @ b",
+    "[torch.randn(N, N, device=device), torch.randn(N, N, device=device)]",
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "status"),
+    [("tl.program_id(0)", "plausible"), ("tl.program_id(1)", "incorrect"), ("0", "incorrect")],
+)
+async def test_the_place_of_a_program_counts_on_tasks_that_are_judged_at_small_sizes_too(court, row, status):
+    candidate = IMPORTS + textwrap.dedent(f"""
+        @triton.jit
+        def matmul(a, b, c, n, B: tl.constexpr, K: tl.constexpr):
+            i = {row} * B + tl.arange(0, B)
+            j = tl.program_id(1) * B + tl.arange(0, B)
+            total = tl.zeros((B, B), tl.float32)
+            for start in range(0, n, K):
+                k = start + tl.arange(0, K)
+                x = tl.load(a + i[:, None] * n + k, mask=(i[:, None] < n) & (k < n), other=0.0)
+                y = tl.load(b + k[:, None] * n + j, mask=(k[:, None] < n) & (j < n), other=0.0)
+                total = tl.dot(x, y, total, input_precision="ieee")
+            tl.store(c + i[:, None] * n + j, total, mask=(i[:, None] < n) & (j < n))
+
+        def op(a, b):
+            c = torch.zeros_like(a)
+            grid = triton.cdiv(a.shape[0], 64), triton.cdiv(b.shape[1], 64)
+            matmul[grid](a, b, c, a.shape[0], B=64, K=64)
+            return c
+    """)
+    outcome = await court.verdict(TILED, candidate)
+    assert outcome.status == status, outcome.summary

@@ -230,7 +230,12 @@ class StandInEvaluations:
             self.shutdown_now()
 
     async def device(self):
-        return Device(summary="No GPU: numbers by the interpreter.", target="sm_90", cannot=["see races"])
+        return Device(
+            summary="No GPU: numbers by the interpreter.",
+            target="sm_90",
+            isolation="strong",
+            cannot=["see races"],
+        )
 
     async def checks(self):
         state = os.environ.get("STAND_IN_CHECK", "ok")

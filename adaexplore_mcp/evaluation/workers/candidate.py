@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.wire import Connection
-from adaexplore_mcp.evaluation.workers.cost import library_work, measure
+from adaexplore_mcp.evaluation.workers.cost import largest_grids, library_work, measure
 from adaexplore_mcp.evaluation.workers.failures import describe
 from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.interpreter import Call, Interpreter, KernelError, NotInterpretable
@@ -97,6 +97,7 @@ class _Candidate:
         self.watch: Watch | None = None
         self.slots: dict[int, _Slot] = {}
         self.first_outputs: Any = None
+        self.first_lanes = ""
         self.call_seen: Call | None = None
         self.operations: Mapping[str, Callable[[Mapping[str, Any], Sequence[int]], Reply]] = {
             "load": self.load,
@@ -218,11 +219,17 @@ class _Candidate:
             else:
                 outputs = function(*inputs.args, **inputs.kwargs)
             reply = self._export(outputs, inputs.storages, descriptors[0])
+            reply |= {"programs_run": sum(launch.programs for launch in seen.launches)}
         self.watch.phase = "between calls"
         if seen.refused:  # whether or not the candidate caught it and went on in another way
             raise NotInterpretable(seen.uncovered[-1])
-        if self.first_outputs is None:
-            self.first_outputs = outputs
+        if self.first_outputs is None or request["lanes"] != self.first_lanes:
+            # Where undefined lanes hold something else, what came before is no result to be kept.
+            self.first_outputs, self.first_lanes = outputs, request["lanes"]
+        elif _storages(outputs) & _storages(
+            self.first_outputs
+        ):  # which are kept alive, so no allocator reuses them
+            reply["reuses"] = True
         if request["detail"]:
             facts |= self._facts(seen)
         return reply | facts | {"findings": self.findings()}
@@ -321,9 +328,16 @@ class _Candidate:
         return {
             "launches": launches,
             "programs": sum(launch.programs for launch in seen.launches if not launch.tuning),
+            "grids": largest_grids((launch.kernel, launch.grid) for launch in seen.launches),
             "autotuned": dict(seen.autotuned),
             "dots": sorted(seen.dot_precisions | seen.half_dots),
             "uncovered": list(seen.uncovered),
             "refused": [str(refusal) for refusal in self.standin.refused],
             "notes": list(self.standin.notes),
         }
+
+
+def _storages(outputs: Any) -> set[int]:  # noqa: ANN401 - whatever it returned
+    """Return the addresses of the memory that outputs lie in."""
+    tensors = [leaf for _, leaf in leaves(outputs) if type(leaf) in {Tensor, nn.Parameter} and leaf.numel()]
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}

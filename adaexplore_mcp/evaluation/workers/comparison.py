@@ -38,6 +38,7 @@ OUTLIER_FACTOR = 10.0
 TF32_ERROR = 1.5e-3  # root mean square, relative: operands rounded to 10 bits of mantissa give about 4e-4
 HALF_ERROR = 2e-2  # bfloat16 operands give about 2e-3, accumulation in half up to ten times that
 SLICES_LIMIT = 1 << 23  # elements: larger outputs are not compared slice by slice
+BIAS_ROUNDINGS, SPREAD_ROUNDINGS = 0.5, 2.0
 LOST_SHARE = 0.1
 LOST_FACTOR = 16.0
 SMALLEST_SLICE = 16  # elements: the error of a few is a matter of chance
@@ -334,6 +335,7 @@ class _Floating:
     def _values(self, bound: _Bound) -> Comparison:
         outside = far = unwritten = zeros_outside = mean_outside = 0
         square, worst, worst_at, different = 0.0, -1.0, 0, 0
+        product = own_product = squares = fourths = 0.0
         against_reference = self.rule.precision in {"kernelbench", "paper", "custom"}
         for start, got, reference, wide in self._chunks():
             expected = reference if against_reference else wide
@@ -348,6 +350,11 @@ class _Floating:
             far += int((ratio > bound.outlier_factor).sum())
             unwritten += int((beyond & self._poisoned(start)).sum())
             square += float(error.square().sum())
+            finite = torch.isfinite(wide) & torch.isfinite(reference) & torch.isfinite(got)
+            product += float((got[finite] * wide[finite]).sum())
+            own_product += float((reference[finite] * wide[finite]).sum())
+            squares += float(wide[finite].square().sum())
+            fourths += float(wide[finite].pow(4).sum())
             different += int((got != reference).sum() - (got.isnan() & reference.isnan()).sum())
             zeros_outside += int((expected.abs() > limit).sum())
             mean_outside += int(((expected - self.mean).abs() > limit).sum())
@@ -372,9 +379,28 @@ class _Floating:
         result.bound = bound.absolute + bound.relative * center if math.isfinite(center) else None
         if not passed:
             self._explain(result, outside, unwritten, rms_error, bound)
-        elif self.rule.precision == "match":
-            self._slices(result)
+        elif self.rule.precision == "match" and self.has_wide and squares > 0:
+            spread = math.sqrt(fourths) / squares  # 1 over the root of how many elements count
+            self._proportion(result, product / squares - 1, own_product / squares - 1, spread)
+            if result.passed:
+                self._slices(result)
         return result
+
+    def _proportion(self, result: Comparison, excess: float, own_excess: float, spread: float) -> None:
+        """Fail where all of a half or narrower output is too large or too small by one factor.
+
+        Rounding goes both ways, so the best factor between output and float64 is 1 to within one rounding; a sum that is
+        divided by n + 1 hides within the bound of a single element, but not there.
+        """
+        if self.dtype in {torch.float32, torch.float64} or self.count < SMALLEST_SLICE:
+            return
+        eps = float(torch.finfo(self.dtype).eps)
+        if abs(excess) > (BIAS_ROUNDINGS + SPREAD_ROUNDINGS * spread) * eps + OWN_FACTOR * abs(own_excess):
+            result.passed, result.check, result.precision_class = False, "values", "none"
+            result.detail = (
+                f"every element is within the bound, but all together are {1 + excess:.4g} times what they should be: a wrong "
+                "factor, divisor or epsilon"
+            )
 
     def _slices(self, result: Comparison) -> None:
         """Fail where a part of the output is lost that is too small beside the rest to count in the bound.

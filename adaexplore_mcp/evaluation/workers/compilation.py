@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers import failures
 from adaexplore_mcp.evaluation.workers.compiler import Build, Compiler, Session, explain
 from adaexplore_mcp.evaluation.workers.compiler import last_words as compiler_last_words
-from adaexplore_mcp.evaluation.workers.cost import library_work, measure
+from adaexplore_mcp.evaluation.workers.cost import largest_grids, library_work, measure
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, load_candidate
 from adaexplore_mcp.evaluation.workers.standin import NotFakeable, NotHere, StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
@@ -89,6 +89,7 @@ class _Compilation:
             "builds": [_as_message(build) for build in session.builds],
             "launches": launches,
             "programs": sum(launch.programs for launch in session.launches),
+            "grids": largest_grids((launch.kernel, launch.grid) for launch in session.launches),
             "notes": [*session.notes, *standin.notes],
             "refused": [str(refusal) for refusal in standin.refused],
         }

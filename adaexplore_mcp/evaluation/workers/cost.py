@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from adaexplore_mcp.evaluation.workers.trees import leaves
 
-__all__ = ["Cost", "distinct_bytes", "library_work", "measure"]
+__all__ = ["Cost", "distinct_bytes", "largest_grids", "library_work", "measure"]
 
 Shape = Sequence[int]
 
@@ -114,6 +114,15 @@ def library_work(cost: Cost) -> dict[str, Any]:
         "library_flops": cost.flops,
         "library_operators": cost.flop_operators,
     }
+
+
+def largest_grids(launches: Iterable[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
+    """Return by kernel the largest extent of its grids along each axis."""
+    found: dict[str, list[int]] = {}
+    for kernel, grid in launches:
+        known = found.get(kernel, [0, 0, 0])
+        found[kernel] = [max(extents) for extents in zip(known, grid, strict=True)]
+    return found
 
 
 def distinct_bytes(tensors: Iterable[Tensor]) -> int:

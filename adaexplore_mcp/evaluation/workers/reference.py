@@ -242,7 +242,10 @@ class _Reference:
             if factor is not None and (scalable or positive_only):
                 transformed.append(path)
                 with torch.no_grad():
-                    leaf.mul_(factor)
+                    if leaf.is_complex():
+                        leaf.mul_(factor)
+                    else:  # float8 has no arithmetic of its own
+                        leaf.copy_((leaf.to(torch.float64) * factor).to(leaf.dtype))
             return leaf
 
         return arguments.map(change), transformed

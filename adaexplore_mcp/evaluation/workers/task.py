@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -190,8 +191,15 @@ class LoadedTask:
                 for key, value in self._namespace.items()
                 if callable(value) and self._snapshot.holds(str(getattr(value, "__module__", "")))
             )
-            detail = f"the {self.content.format} format needs {name}, which {self.content.module} lacks; "
-            raise TaskFault("entry", detail + f"it defines {', '.join(defined[:20]) or 'nothing to call'}")
+            where = "the source" if self.content.module == "task" else self.content.module
+            detail = f"the {self.content.format} format needs {name}, which {where} does not define; "
+            detail += f"it defines {', '.join(defined[:20]) or 'nothing to call'}"
+            entry = self._namespace.get(self.content.entry)
+            if self.content.format == "kernelbench" and isinstance(entry, FunctionType):
+                detail += f"; {self.content.entry} is a function, so pass format='function'"
+            elif name != self.content.entry:
+                detail += f"; beside a file, {name} can be sent as source"
+            raise TaskFault("entry", detail)
         value = self._namespace[name]
         if not callable(value):
             raise TaskFault("entry", f"{name} is of type {type(value).__name__}, which cannot be called")
