@@ -335,6 +335,8 @@ async def test_candidates_and_receipts_are_read_like_artifacts(settings):
         outcome = await call(client, "compile_and_verify", task_id=task_id, kernel=source)
         page = await call(client, "read_artifact", artifact_id=outcome["candidate_id"])
         assert (page["kind"], page["text"]) == ("candidate", source)
+        page = await call(client, "read_artifact", artifact_id=task_id)
+        assert (page["kind"], page["text"]) == ("task", SOURCE)
         page = await call(client, "read_artifact", artifact_id=outcome["receipt_id"])
         assert page["kind"] == "receipt"
         assert json.loads(page["text"])["outcome"]["status"] == "correct"

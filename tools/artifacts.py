@@ -20,12 +20,16 @@ KINDS: dict[str, Literal["candidate", "receipt"]] = {"cand": "candidate", "rcpt"
 
 async def read_artifact(
     ctx: Ctx,
-    artifact_id: Annotated[str, Field(description="Or a receipt_id or candidate_id.")],
+    artifact_id: Annotated[str, Field(description="Or a task_id, candidate_id, receipt_id.")],
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=16_000)] = 8000,
 ) -> Answer:
-    """Read a log, traceback, receipt or candidate that an answer names, in pages of characters."""
-    kind, text = await _found(services_of(ctx).store.evaluations, artifact_id)
+    """Read a task, candidate, receipt, log or traceback that an answer names, in pages of characters."""
+    services = services_of(ctx)
+    if artifact_id.startswith("task_"):
+        kind, text = "task", await services.tasks.source(artifact_id)
+    else:
+        kind, text = await _found(services.store.evaluations, artifact_id)
     size = len(text)
     if offset > size:
         raise RequestError(f"offset cannot be {offset}: the text ends at {size}.", "Begin at 0.")
@@ -64,5 +68,5 @@ async def _found(evaluations: EvaluationTable, handle: str) -> tuple[str, str]:
                 return artifact.kind, artifact.text
     latest = await evaluations.ids(kind)
     raise not_found(
-        kind, handle, latest, "Use an artifact_id, receipt_id or candidate_id of an earlier answer."
+        kind, handle, latest, "Use an artifact_id, receipt_id, candidate_id or task_id of an earlier answer."
     )

@@ -285,7 +285,15 @@ class _Run:
     async def _construct(self, seed: int, init: Attachment) -> None:
         self.seen.stage = "construct"
         if self.candidate.format == "kernelbench":
-            await self._ask("construct", init.files, seed=seed, init=init.message, timeout_s=self.timeout_s)
+            answer = await self._ask(
+                "construct", init.files, seed=seed, init=init.message, timeout_s=self.timeout_s
+            )
+            if not self.seen.calls:
+                # Said also where it fails: weights of another name are drawn in another order, and differ.
+                present = set(texts(answer, "state", 400))
+                self.seen.unloaded = [
+                    name for name, is_ in self.trials.state_shapes() if f"{name} {is_}" not in present
+                ]
 
     def _affordable(self, factor: float = 1.5) -> bool:
         """Tell whether another call is likely to end within the limit."""

@@ -112,6 +112,13 @@ class TrialSet:
         """Return the trials with some weights."""
         return [trial for trial in self.trials if trial.weights == weights]
 
+    def state_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Return name and shape of every parameter."""
+        if (state := self.states.get("randomised")) is None:
+            return []
+        table = state.message["table"]
+        return [(str(name), tuple(table[value["v"]]["shape"])) for name, value in state.message["tree"]["v"]]
+
     @property
     def _attachments(self) -> Iterator[Attachment]:
         yield from (self.init, self.other_init, *self.states.values())

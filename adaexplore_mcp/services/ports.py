@@ -61,6 +61,14 @@ class Tasks(Protocol):
         """
         ...
 
+    async def source(self, task_id: str) -> str:
+        """Return a task's contract and source, to be read.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+        """
+        ...
+
 
 class Evaluations(Protocol):
     """The judge of candidates, and the machine it works on."""

@@ -1,5 +1,6 @@
 """Register tasks, find them, and load them again for judging."""
 
+import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -217,6 +218,26 @@ class TaskService:
         if task_id in self._builtins:
             return _brief(task_id, self._builtins[task_id])
         raise await self._unknown(task_id)
+
+    async def source(self, task_id: str) -> str:
+        """Return what a task is, to be read: its contract as JSON, then its source, file by file.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+        """
+        summary = await self.get(task_id)
+        record = await self._store.tasks.get(task_id)
+        definition = (
+            self._builtins[task_id].definition
+            if record is None
+            else Definition.model_validate(record.content["definition"])
+        )
+        contract = definition.model_dump(mode="json", exclude={"files", "extra", "baseline"})
+        parts = [json.dumps({"name": summary.name, **contract}, indent=1, ensure_ascii=False)]
+        parts += [f"# --- {path}\n{text}" for path, text in definition.files.items()]
+        if definition.extra:
+            parts.append(f"# --- source, run after the file\n{definition.extra}")
+        return "\n\n".join(parts)
 
     async def known(self, task_id: str, report: Report) -> KnownTask:
         """Return a task ready to be judged against; a built-in one is examined at its first use.

@@ -458,6 +458,23 @@ async def test_a_weight_that_begins_as_ones_must_be_used(court, weights):
     assert outcome.evidence.trial.startswith("random weights")
 
 
+async def test_weights_of_another_name_are_told_where_the_numbers_differ_too(court):
+    candidate = IMPORTS + textwrap.dedent("""
+        class ModelNew(torch.nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.before = torch.randn(3)
+                self.w = torch.nn.Parameter(torch.randn(8, width) / width**0.5)
+                self.b = torch.nn.Parameter(torch.zeros(8))
+
+            def forward(self, x):
+                return torch.nn.functional.linear(x, self.w, self.b)
+    """)
+    outcome = await court.verdict(LINEAR_TASK, candidate)
+    assert outcome.status == "incorrect"
+    assert any("no tensor named and shaped like" in note for note in outcome.facts.notes)
+
+
 async def test_a_weight_that_begins_as_ones_cannot_be_loaded_under_another_name_and_that_is_told(court):
     renamed = NORM.replace(
         "self.norm = torch.nn.LayerNorm(16)",
@@ -508,7 +525,7 @@ async def test_a_fault_that_ones_and_zeros_hide_shows_with_other_weights(court, 
                 y = self.norm(x)
                 return y - y.mean(dim=1, keepdim=True)
         """,
-        "[torch.randn(4, 256)]",
+        "[torch.randn(64, 256)]",
         policy={"precision": "paper"},
     )
     assert (await court.verdict(task, MASK_WRONG.replace("START", start))).status == status

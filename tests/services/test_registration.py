@@ -633,6 +633,15 @@ async def test_registered_tasks_are_listed_latest_first_and_then_the_built_in_on
     assert [row["name"] for row in found["tasks"]] == ["gqa_paged_decode"]
 
 
+async def test_what_a_task_is_can_be_read_of_built_in_ones_too(agent):
+    (row,) = (await agent.call("list_tasks", query="fused_add_rmsnorm"))["tasks"]
+    text = (await agent.call("read_artifact", artifact_id=row["task_id"]))["text"]
+    assert '"mutates": [\n  "residual"\n ]' in text
+    assert "def make_inputs(workload, device, seed):" in text
+    own = await agent.task_id(source=FUNCTION, format="function")
+    assert FUNCTION in (await agent.call("read_artifact", artifact_id=own))["text"]
+
+
 async def test_the_example_of_a_built_in_task_is_a_kernel_that_can_be_named(agent):
     (row,) = (await agent.call("list_tasks", query="fused_add_rmsnorm"))["tasks"]
     assert [*row["workloads"]] == ["decode", "prefill", "odd-width"]

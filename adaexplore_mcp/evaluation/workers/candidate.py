@@ -162,7 +162,9 @@ class _Candidate:
         seed_all(request["seed"])
         model = self.module.entry(*init["args"], **init["kwargs"])
         self.function = self.standin.place(model) if isinstance(model, nn.Module) else model
-        return {}
+        state = dict(model.state_dict()) if isinstance(model, nn.Module) else {}
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        return {"state": [f"{name} {tuple(value.shape)}" for name, value in tensors.items()]}
 
     def weights(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Copy given values into tensors of the same name and shape; name those for which there is none."""

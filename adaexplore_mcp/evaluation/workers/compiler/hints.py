@@ -76,7 +76,7 @@ HINTS: tuple[Hint, ...] = (
         "and divide with //), a power of two apart, and at most 1048576",
     ),
     Hint(
-        _calls("zeros", "full", "zeros_like", "reshape", "view", "broadcast_to", "make_block_ptr"),
+        _calls("zeros", "full", "zeros_like", "reshape", "view", "broadcast_to"),
         "a shape must be made of integers known at compile time: parameters annotated as tl.constexpr",
     ),
     Hint(

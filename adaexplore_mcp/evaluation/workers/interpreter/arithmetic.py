@@ -376,7 +376,8 @@ class Arithmetic(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is u
         return Handle(np.transpose(value.data, _dims(order)), value.dtype, value.origin)
 
     def create_cat(self, lhs: Handle, rhs: Handle) -> Handle:
-        """Put one block behind the other."""
+        """Put one block behind the other; the compiler may order the lanes as it likes, and says so only in its name."""
+        self.recorder.note("tl.cat may put the lanes in another order on a GPU; here they keep theirs")
         return Handle(np.concatenate([lhs.data, rhs.data]), lhs.dtype, _common_origin(lhs, rhs))
 
     def create_join(self, lhs: Handle, rhs: Handle) -> Handle:
