@@ -441,6 +441,8 @@ class JobView(Value):
     status: Literal["running", "done", "failed", "interrupted", "cancelled"]
     job_id: str
     tool: str = ""
+    about: str = ""
+    """What was asked for: the task, or its name, and the candidate."""
     stage: str = ""
     """What it is doing now."""
     elapsed_seconds: float = 0.0

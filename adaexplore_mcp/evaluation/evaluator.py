@@ -6,6 +6,8 @@ The one class that the services use; below it, each step has its module: `prepar
 
 import contextlib
 import hashlib
+import math
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,7 +27,7 @@ from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import TrialSource, Verification
-from adaexplore_mcp.models import Outcome, Target, Workload
+from adaexplore_mcp.models import Outcome, Target, TensorSpec, Workload
 
 __all__ = ["Evaluation", "Evaluator"]
 
@@ -111,6 +113,9 @@ class Evaluator:
                 plan.model_copy(
                     update={
                         "mutates": trials.mutated,
+                        # What is changed in place is written too.
+                        "bytes": plan.bytes
+                        + sum(_bytes(each) for each in plan.inputs if each.name in trials.mutated),
                         "constant": trials.constant,
                         "zeros_pass": trials.zeros_pass,
                         "fixed": trials.fixed,
@@ -264,6 +269,12 @@ async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
         return await work()
     except WorkerLostError:
         return await work()
+
+
+def _bytes(tensor: TensorSpec) -> int:
+    """Return the bytes that a tensor's elements take; names of dtypes say how many bits one has."""
+    bits = re.search(r"\d+", tensor.dtype)
+    return math.prod(tensor.shape) * (int(bits.group()) // 8 if bits else 1)
 
 
 def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:

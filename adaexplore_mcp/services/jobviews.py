@@ -1,6 +1,8 @@
 """Say where a job stands, in words that tell the reader what to do next."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from adaexplore_mcp.memory_store import JobRecord
 from adaexplore_mcp.models import JobView
@@ -33,10 +35,17 @@ def view_of(job: JobRecord) -> JobView:
         status=job.status,
         job_id=job.job_id,
         tool=job.tool,
+        about=_about(job.arguments),
         stage=job.stage,
         elapsed_seconds=round(seconds, 1),
         result=dict(job.result),
     )
+
+
+def _about(arguments: Mapping[str, Any]) -> str:
+    """Say in a few words what a job's arguments ask for."""
+    named = (arguments.get(name) for name in ("task_id", "name", "entry", "node_id"))
+    return " ".join(str(each) for each in named if each)[:200]
 
 
 def _again(job: JobRecord) -> str:

@@ -202,7 +202,7 @@ async def test_an_operation_of_a_package_is_registered_as_it_is_with_one_call(ag
         assert [one["shape"] for one in workload["outputs"]] == [[tokens, width]]
         assert workload["flops"] == 2 * tokens * hidden * width
         inputs = 4 * (40 * hidden + tokens * width + width) + 8 * tokens + width * hidden // 2
-        assert workload["bytes"] == inputs + 4 * tokens * width
+        assert workload["bytes"] == inputs + 2 * 4 * tokens * width  # the output and the residual, written
         assert workload.get("judged_at", "own sizes") == "own sizes"
 
 
