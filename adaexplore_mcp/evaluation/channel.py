@@ -7,15 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import anyio
-from anyio.abc import SocketAttribute, UNIXSocketStream
+import anyio.lowlevel
 
 from adaexplore_mcp.errors import WorkerLostError
-from adaexplore_mcp.evaluation.wire import (
-    MAX_DESCRIPTORS,
-    RECEIVE_BYTES,
-    FrameReader,
-    encode_frame,
-)
+from adaexplore_mcp.evaluation.wire import FrameReader, encode_frame, receive_some, rights
 
 __all__ = ["Channel", "Message"]
 
@@ -52,13 +47,14 @@ class Channel:
     """A stream of messages to and from one process.
 
     Args:
-        stream: The connected socket.
+        sock: The connected socket; owned.
         peer: What to call the other side in errors.
         limit_bytes: Largest message accepted.
     """
 
-    def __init__(self, stream: UNIXSocketStream, peer: str, limit_bytes: int = 4 << 20) -> None:
-        self._stream = stream
+    def __init__(self, sock: socket.socket, peer: str, limit_bytes: int = 4 << 20) -> None:
+        sock.setblocking(False)
+        self._socket = sock
         self._reader = FrameReader(limit_bytes)
         self.peer = peer
 
@@ -66,7 +62,7 @@ class Channel:
     async def pair(cls, peer: str, limit_bytes: int = 4 << 20) -> tuple[Self, socket.socket]:
         """Return a channel and the socket that the other side gets."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        return cls(await UNIXSocketStream.from_socket(ours), peer, limit_bytes), theirs
+        return cls(ours, peer, limit_bytes), theirs
 
     async def send(self, body: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send one message; the descriptors stay open on this side.
@@ -74,23 +70,25 @@ class Channel:
         Raises:
             WorkerLostError: The peer is gone.
         """
-        frame = encode_frame(body, len(descriptors))
+        frame = memoryview(encode_frame(body, len(descriptors)))
+        ancillary = rights(descriptors)
+        await anyio.lowlevel.checkpoint()
         try:
             # Shielded: half a frame would be the end of a connection that others use too.
-            with anyio.move_on_after(SEND_S, shield=True) as sending:
-                if descriptors:
-                    # A single sendmsg may take only part of a long frame, so the descriptors ride on the header alone.
-                    await self._stream.send_fds(frame[:1], list(descriptors))
-                    await self._stream.send(frame[1:])
-                else:
-                    await self._stream.send(frame)
-            if sending.cancelled_caught:
-                await self.close()
-                msg = f"{self.peer} took nothing for {SEND_S:g} s"
-                raise WorkerLostError(msg)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            with anyio.move_on_after(SEND_S, shield=True):
+                while frame:
+                    try:
+                        frame = frame[self._socket.sendmsg([frame], ancillary) :]
+                        ancillary = []
+                    except BlockingIOError:
+                        await anyio.wait_writable(self._socket)
+        except (OSError, anyio.ClosedResourceError) as error:
             msg = f"{self.peer} is gone"
             raise WorkerLostError(msg) from error
+        if frame:
+            await self.close()
+            msg = f"{self.peer} took nothing for {SEND_S:g} s"
+            raise WorkerLostError(msg)
 
     async def receive(self) -> Message:
         """Wait for the next message.
@@ -99,11 +97,19 @@ class Channel:
             WorkerLostError: The peer closed its end.
             FrameError: It sent what is no message.
         """
+        await anyio.lowlevel.checkpoint()
         try:
             while (taken := self._reader.take()) is None:
-                data, descriptors = await self._stream.receive_fds(RECEIVE_BYTES, MAX_DESCRIPTORS)
+                try:
+                    data, descriptors = receive_some(self._socket)
+                except BlockingIOError:
+                    await anyio.wait_readable(self._socket)
+                    continue
                 self._reader.feed(data, descriptors)
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+                if not data:
+                    msg = f"{self.peer} closed the connection"
+                    raise WorkerLostError(msg)
+        except (OSError, anyio.ClosedResourceError) as error:
             msg = f"{self.peer} closed the connection"
             raise WorkerLostError(msg) from error
         return Message(*taken)
@@ -111,15 +117,15 @@ class Channel:
     @property
     def hung_up(self) -> bool:
         """Whether the connection is closed, by this side or by the peer."""
-        descriptor = self._stream.extra(SocketAttribute.raw_socket).fileno()  # noqa: S610 - no Django here
-        if descriptor < 0:
+        if self._socket.fileno() < 0:
             return True
         poll = select.poll()
-        poll.register(descriptor, select.POLLRDHUP)
+        poll.register(self._socket.fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
 
     async def close(self) -> None:
         """Close the connection; the peer sees the end of it."""
         self._reader.close()
-        with anyio.CancelScope(shield=True):
-            await self._stream.aclose()
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+            self._socket.close()

@@ -13,7 +13,15 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["MAX_DESCRIPTORS", "Connection", "FrameError", "FrameReader", "encode_frame"]
+__all__ = [
+    "MAX_DESCRIPTORS",
+    "Connection",
+    "FrameError",
+    "FrameReader",
+    "encode_frame",
+    "receive_some",
+    "rights",
+]
 
 HEADER = struct.Struct("!IH")
 MAX_FRAME_BYTES = 16 << 20
@@ -102,6 +110,35 @@ class FrameReader:
         self._descriptors.clear()
 
 
+Ancillary = list[tuple[int, int, "array.array[int]"]]
+
+
+def rights(descriptors: Sequence[int]) -> Ancillary:
+    """Return the ancillary data of a message with which descriptors travel."""
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+
+
+def receive_some(sock: socket.socket) -> tuple[bytes, "array.array[int]"]:
+    """Receive what there is, and the descriptors that came with it.
+
+    Raises:
+        BlockingIOError: There is nothing, and the socket does not block.
+        FrameError: More descriptors came than fit; those that came are closed.
+    """
+    data, ancillary, flags, _ = sock.recvmsg(
+        RECEIVE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+    )
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+    if flags & socket.MSG_CTRUNC:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise FrameError("more descriptors than fit")
+    return data, descriptors
+
+
 class Connection:
     """A blocking connection, for worker processes.
 
@@ -121,9 +158,7 @@ class Connection:
             OSError: The peer is gone.
         """
         frame = memoryview(encode_frame(message, len(descriptors)))
-        ancillary = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-        )
+        ancillary = rights(descriptors)
         sent = self.socket.sendmsg([frame], ancillary)
         self.socket.sendall(frame[sent:])
 
@@ -135,18 +170,10 @@ class Connection:
         """
         while (taken := self._reader.take()) is None:
             try:
-                data, ancillary, flags, _ = self.socket.recvmsg(
-                    RECEIVE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
-                )
+                data, descriptors = receive_some(self.socket)
             except ConnectionResetError:  # it closed without having read all that we sent
                 return None
-            descriptors = array.array("i")
-            for level, kind, payload in ancillary:
-                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                    descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
             self._reader.feed(data, descriptors)
-            if flags & socket.MSG_CTRUNC:
-                raise FrameError("more descriptors than fit")
             if not data:
                 return None
         return taken

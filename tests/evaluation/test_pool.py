@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 from functools import partial
 
@@ -69,30 +70,34 @@ async def test_the_folder_of_a_session_that_was_killed_is_removed(bench):
             remove_tree(folder)
 
 
-async def test_a_message_is_sent_whole_although_its_sender_is_cancelled(monkeypatch):
+async def test_a_message_is_sent_whole_although_its_sender_is_cancelled():
     channel, theirs = await Channel.pair("a peer")
     other = Connection(theirs)
-    half_sent = anyio.Event()
-    real = channel._stream.send_fds
+    long = "x" * 2_000_000  # more than the socket holds
+    received = []
 
-    async def send_fds(*arguments):
-        await real(*arguments)
-        half_sent.set()
-        await anyio.lowlevel.checkpoint()
+    async def read():
+        received.append(await anyio.to_thread.run_sync(other.receive))
 
-    monkeypatch.setattr(channel._stream, "send_fds", send_fds)
-    async with anyio.create_task_group() as group:
-        group.start_soon(channel.send, {"number": 1}, [0])
-        await half_sent.wait()
-        group.cancel_scope.cancel()
-    await channel.send({"number": 2})
-    for number in (1, 2):
-        received, descriptors = await anyio.to_thread.run_sync(other.receive)
-        assert received == {"number": number}
+    async with anyio.create_task_group() as reading:
+        async with anyio.create_task_group() as sending:
+            sending.start_soon(channel.send, {"text": long}, [0])
+            await soon(lambda: not writable(channel), lambda: "the socket never filled")
+            sending.cancel_scope.cancel()
+            reading.start_soon(read)
+        await channel.send({"number": 2})
+        await soon(lambda: len(received) == 1, lambda: "no message")
+        reading.start_soon(read)
+    assert [message for message, _ in received] == [{"text": long}, {"number": 2}]
+    for _, descriptors in received:
         for descriptor in descriptors:
             os.close(descriptor)
     await channel.close()
     other.close()
+
+
+def writable(channel):
+    return bool(select.select([], [channel._socket], [], 0)[1])
 
 
 async def test_two_sessions_that_end_at_once_leave_one_spare(bench, monkeypatch):

@@ -313,7 +313,7 @@ def test_a_byte_order_mark_is_dropped(tmp_path):
         (
             "class Net: pass\ndef get_inputs(): return []\n",
             "entry",
-            "needs Model, which task lacks; it defines Net",
+            "needs Model, which the source does not define; it defines Net",
             0,
         ),
         (
