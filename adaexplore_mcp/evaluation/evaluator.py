@@ -222,7 +222,8 @@ class Evaluator:
                 with trials.used():
                     results.append(await verification.workload(plan, trials))
                 # What it printed can be read, and could hold the inputs: the next candidate gets others.
-                trials.spent |= bool(_texts(results[-1]))
+                texts = _texts(results[-1])
+                trials.spent |= bool(texts)
                 seeds[plan.workload.name] = _seeds(trials, plan)
                 outcome = decide(definition, results, environment, task_id=task_id)
                 if outcome.status not in GOOD:
@@ -243,7 +244,7 @@ class Evaluator:
             "workloads": seeds,
             "seconds": seconds,
         }
-        return Evaluation(outcome, receipt, _texts(results[-1]))
+        return Evaluation(outcome, receipt, texts)
 
     # --- life
 

@@ -105,10 +105,15 @@ class Layers:
         return "weak"
 
 
+def _refused(what: str) -> OSError:
+    """Return the error of the system call that has just failed."""
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code), what)
+
+
 def _prctl(option: int, value: int = 0, pointer: object = 0) -> None:
     if _libc.prctl(option, value, pointer, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), f"prctl({option})")
+        raise _refused(f"prctl({option})")
 
 
 def die_with_parent(parent: int) -> None:
@@ -154,8 +159,7 @@ def enter_namespaces(layers: Layers) -> None:
     if user != 0:
         flags |= CLONE_NEW["user"]
     if _libc.unshare(flags) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), f"unshare({'+'.join(names)})")
+        raise _refused(f"unshare({'+'.join(names)})")
     if user != 0:
         Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="ascii")
@@ -166,8 +170,7 @@ def mount_private_proc() -> None:
     """Show only this process namespace in /proc; needs the pid and mount namespaces."""
     _libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None)
     if _libc.mount(b"proc", b"/proc", b"proc", MS_NOSUID_NODEV_NOEXEC, None) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "mount /proc")
+        raise _refused("mount /proc")
 
 
 # --- Landlock --------------------------------------------------------------------------------------------
@@ -194,16 +197,14 @@ def _landlock(readable: Iterable[str], writable: Iterable[str]) -> None:
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     ruleset = _libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0)
     if ruleset < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "landlock_create_ruleset")
+        raise _refused("landlock_create_ruleset")
     try:
         for paths, allowed in ((readable, _READ), (writable, rights)):
             for path in paths:
                 _landlock_allow(ruleset, path, allowed, rights)
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         if _libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), "landlock_restrict_self")
+            raise _refused("landlock_restrict_self")
     finally:
         os.close(ruleset)
 
@@ -217,8 +218,7 @@ def _landlock_allow(ruleset: int, path: str, allowed: int, handled: int) -> None
         if not Path(path).is_dir():
             allowed &= _FILE_RIGHTS & handled
         if _libc.syscall(_LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", allowed, handle), 0) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), f"landlock_add_rule({path})")
+            raise _refused(f"landlock_add_rule({path})")
     finally:
         os.close(handle)
 
@@ -406,8 +406,7 @@ def _drop_capabilities() -> None:
             _prctl(PR_CAPBSET_DROP, capability)
     header = struct.pack("Ii", 0x2008_0522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
     if _libc.capset(header, struct.pack("6I", 0, 0, 0, 0, 0, 0)) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "capset")
+        raise _refused("capset")
 
 
 def _become_nobody() -> None:

@@ -43,16 +43,23 @@ def serve(server: ForkServer) -> None:
 
 def _audit(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
     """Compare what a reference gave with itself, and with zeros: can it be a yardstick at all?"""
+    rule = Rule(**request["rule"])
+    zeros = []
+    for reference, exact in zip(*_expected(request, descriptors), strict=True):
+        compare(reference, reference, exact, rule)  # raises where its dtype cannot be compared at all
+        if bool(reference.any()):
+            zero = torch.zeros_like(reference)
+            zeros.append(compare(zero, reference, exact, rule, accumulation=request["accumulation"]).passed)
+    return {"zeros_pass": bool(zeros) and all(zeros)}
+
+
+def _expected(
+    request: Mapping[str, Any], descriptors: Sequence[int]
+) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """Return what the reference gave, in its own dtype and in float64 where that was possible."""
     entries = request["expected"]
     expected = read_contiguous(descriptors[0], entries)
-    wide = _optional(descriptors[0], [entry["wide"] for entry in entries])
-    rule = Rule(**request["rule"])
-    zeros = [
-        compare(torch.zeros_like(each), each, exact, rule, accumulation=request["accumulation"]).passed
-        for each, exact in zip(expected, wide, strict=True)
-        if compare(each, each, exact, rule).passed is not None and bool(each.any())
-    ]
-    return {"zeros_pass": bool(zeros) and all(zeros)}
+    return expected, _optional(descriptors[0], [entry["wide"] for entry in entries])
 
 
 def _compare(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
@@ -63,8 +70,7 @@ def _compare(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str
     """
     entries = request["expected"]
     try:
-        expected = read_contiguous(descriptors[0], entries)
-        wide = _optional(descriptors[0], [entry["wide"] for entry in entries])
+        expected, wide = _expected(request, descriptors)
     except MALFORMED as error:
         return {"no_yardstick": f"{type(error).__name__}: {error}"[:500]}
     got = read_contiguous(descriptors[1], request["got"])
