@@ -1,0 +1,212 @@
+"""Which GPU an evaluation gets, and when: first come, first served, within what fits into the memory of each.
+
+Two things are waited for, one after the other: a place among the evaluations of this server, here, and the GPU's lock,
+which other servers on the machine hold too (see `device_lock`). What is counted of memory is what this server's own
+evaluations said they need.
+"""
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from adaexplore_mcp.errors import RequestError
+from adaexplore_mcp.evaluation.device_lock import DeviceLock
+from adaexplore_mcp.evaluation.devices import Gpu, matching
+
+__all__ = ["Devices"]
+
+PER_DEVICE = 4
+MEMORY_SHARE = 0.8
+
+
+@dataclass(eq=False, slots=True)
+class _Device:
+    gpu: Gpu
+    lock: DeviceLock
+    running: int = 0
+    needed_bytes: int = 0
+    timed: bool = False
+    used_at: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    devices: Sequence[_Device]
+    needed_bytes: int
+    alone: bool
+    report: Callable[[str], None]
+    admitted: anyio.Event
+    device: _Device | None = None
+    told: str = ""
+
+
+class Devices:
+    """The GPUs of one server and who has a place on them.
+
+    Args:
+        gpus: As `devices.find` gave them.
+        locks: The lock of each, by its UUID.
+        per_device: Evaluations at once on a GPU.
+        memory_share: Share of a GPU's memory that all its evaluations together may need.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu],
+        locks: Mapping[str, DeviceLock],
+        *,
+        per_device: int = PER_DEVICE,
+        memory_share: float = MEMORY_SHARE,
+    ) -> None:
+        self._devices = {gpu.uuid: _Device(gpu, locks[gpu.uuid]) for gpu in gpus}
+        self._per_device = per_device
+        self._memory_share = memory_share
+        self._waiting: list[_Waiter] = []  # in order of arrival
+        self._uses = itertools.count(1)
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs there are."""
+        return [device.gpu for device in self._devices.values()]
+
+    def find(self, pinned: str = "") -> Gpu:
+        """Return the GPU that a label, an index or a UUID means; the first for nothing.
+
+        Raises:
+            RequestError: There is no such GPU, or none at all.
+        """
+        return self._acceptable(pinned)[0].gpu
+
+    def lock_of(self, gpu: Gpu) -> str:
+        """Return what keeps servers apart that time on a GPU, in words."""
+        return self._devices[gpu.uuid].lock.how
+
+    def running(self, gpu: Gpu) -> int:
+        """Return how many of ours have a place on a GPU, one that times included."""
+        return self._devices[gpu.uuid].running
+
+    def waiting(self, gpu: Gpu) -> int:
+        """Return how many of ours wait for a place on a GPU, or on any of several that it is one of."""
+        return sum(self._devices[gpu.uuid] in waiter.devices for waiter in self._waiting)
+
+    @asynccontextmanager
+    async def use(
+        self, pinned: str = "", *, bytes_needed: int, report: Callable[[str], None]
+    ) -> AsyncIterator[Gpu]:
+        """Wait for a place on a GPU, hold it beside others, and give the GPU.
+
+        It is the GPU with room that has the fewest evaluations, and of those the one used longest ago. Whoever came
+        earlier and could use the same GPU goes first, even where that leaves room unused.
+
+        Args:
+            pinned: Label, index or UUID of the only GPU that will do; empty for any.
+            bytes_needed: GPU memory it needs at most; what needs more than the share allows runs without others.
+            report: Told what is waited for and how many are ahead, whenever that changes; must not raise.
+
+        Raises:
+            RequestError: There is no such GPU, or none at all.
+            WorkerError: The GPU's lock cannot be opened.
+        """
+        waiter = _Waiter(self._acceptable(pinned), bytes_needed, False, report, anyio.Event())
+        async with self._place(waiter) as device, device.lock.shared(report):
+            yield device.gpu
+
+    @asynccontextmanager
+    async def alone(self, gpu: Gpu, report: Callable[[str], None]) -> AsyncIterator[None]:
+        """Wait until nobody uses a GPU, neither this server nor another, and keep it so.
+
+        Args:
+            gpu: One of these GPUs, on which the caller holds no place: it would wait for itself.
+            report: Told what is waited for and how many are ahead, whenever that changes; must not raise.
+
+        Raises:
+            WorkerError: The GPU's lock cannot be opened.
+        """
+        waiter = _Waiter([self._devices[gpu.uuid]], 0, True, report, anyio.Event())
+        async with self._place(waiter) as device, device.lock.alone(report):
+            yield
+
+    def _acceptable(self, pinned: str) -> list[_Device]:
+        if not pinned and self._devices:
+            return list(self._devices.values())
+        labelled = [gpu for gpu in self.gpus if gpu.label == pinned]
+        found = labelled or (matching(pinned, self.gpus) if pinned else [])
+        if len(found) == 1:
+            return [self._devices[found[0].uuid]]
+        if not self._devices:
+            raise RequestError("This server uses no GPU.", "`adaexplore-mcp doctor` says why.")
+        there = ", ".join(f"{gpu.label} ({gpu.name}, {gpu.uuid})" for gpu in self.gpus)
+        problem = f"{pinned!r} means {len(found)} GPUs" if found else f"There is no GPU {pinned!r}"
+        raise RequestError(f"{problem}; there are: {there}.", "Name one of these, or none for any.")
+
+    # --- places
+
+    @asynccontextmanager
+    async def _place(self, waiter: _Waiter) -> AsyncIterator[_Device]:
+        self._waiting.append(waiter)
+        try:
+            self._admit()
+            await waiter.admitted.wait()
+            assert waiter.device is not None
+            yield waiter.device
+        finally:
+            if waiter.device is None:  # cancelled before there was a place
+                self._waiting.remove(waiter)
+            else:
+                self._leave(waiter, waiter.device)
+            self._admit()
+
+    def _admit(self) -> None:
+        """Give places in order of arrival: nobody passes one who could use the same GPU."""
+        awaited: set[_Device] = set()
+        for waiter in list(self._waiting):
+            free = [
+                device
+                for device in waiter.devices
+                if device not in awaited and not self._obstacle(waiter, device)
+            ]
+            if free:
+                self._enter(waiter, min(free, key=lambda device: (device.running, device.used_at)))
+            else:
+                awaited.update(waiter.devices)
+        for position, waiter in enumerate(self._waiting):
+            self._tell(waiter, self._waiting[:position])
+
+    def _enter(self, waiter: _Waiter, device: _Device) -> None:
+        self._waiting.remove(waiter)
+        device.running += 1
+        device.needed_bytes += waiter.needed_bytes
+        device.timed = waiter.alone
+        device.used_at = next(self._uses)
+        waiter.device = device
+        waiter.admitted.set()
+
+    @staticmethod
+    def _leave(waiter: _Waiter, device: _Device) -> None:
+        device.running -= 1
+        device.needed_bytes -= waiter.needed_bytes
+
+    def _obstacle(self, waiter: _Waiter, device: _Device) -> str:
+        """Say what a waiter lacks on a GPU; nothing where it can begin."""
+        if device.running == 0:
+            return ""
+        if device.timed:
+            return "a measurement on the GPU to end"
+        if waiter.alone:
+            return "the GPU to be free"
+        if device.running >= self._per_device:
+            return "a place on the GPU"
+        if device.needed_bytes + waiter.needed_bytes > self._memory_share * device.gpu.memory_bytes:
+            return "GPU memory"
+        return ""
+
+    def _tell(self, waiter: _Waiter, earlier: Sequence[_Waiter]) -> None:
+        obstacles = filter(None, (self._obstacle(waiter, device) for device in waiter.devices))
+        ahead = sum(not set(waiter.devices).isdisjoint(one.devices) for one in earlier)
+        words = f"waiting for {next(obstacles, 'the GPU')} ({ahead} ahead)"
+        if words != waiter.told:
+            waiter.told = words
+            waiter.report(words)

@@ -1,0 +1,435 @@
+"""Which GPU an evaluation gets, and when, on two GPUs that are none."""
+
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaexplore_mcp.errors import RequestError, WorkerError
+from adaexplore_mcp.evaluation.device_lock import DeviceLock
+from adaexplore_mcp.evaluation.devices import Gpu
+from adaexplore_mcp.evaluation.scheduling import Devices
+
+pytestmark = pytest.mark.anyio
+
+
+def gpu(position):
+    # Not the first two of the machine: index and label differ.
+    return Gpu(position + 2, f"GPU-{position}000", "NVIDIA H200", 100, (9, 0), position=position)
+
+
+class Lock:
+    """Notes who holds it; another process holds it while `foreign` is set."""
+
+    def __init__(self):
+        self.checks = 0
+        self.timings = 0
+        self.foreign = None
+
+    async def _others(self, report):
+        if self.foreign is not None:
+            report("waiting for another process")
+            await self.foreign.wait()
+
+    @asynccontextmanager
+    async def shared(self, report):
+        await self._others(report)
+        assert self.timings == 0
+        self.checks += 1
+        try:
+            yield
+        finally:
+            self.checks -= 1
+
+    @asynccontextmanager
+    async def alone(self, report):
+        await self._others(report)
+        assert (self.checks, self.timings) == (0, 0)
+        self.timings += 1
+        try:
+            yield
+        finally:
+            self.timings -= 1
+
+
+class Machine:
+    """Two GPUs, and whoever uses them."""
+
+    def __init__(self, count=2, **limits):
+        self.gpus = [gpu(position) for position in range(count)]
+        self.locks = {one.uuid: Lock() for one in self.gpus}
+        self.devices = Devices(self.gpus, self.locks, **limits)
+
+    @property
+    def running(self):
+        return [self.devices.running(one) for one in self.gpus]
+
+    @property
+    def waiting(self):
+        return [self.devices.waiting(one) for one in self.gpus]
+
+    @property
+    def held(self):
+        return [(lock.checks, lock.timings) for lock in self.locks.values()]
+
+
+class Visitor:
+    """Uses a GPU until told to leave; `alone` on the one it is pinned to if it times."""
+
+    def __init__(self, pinned="", needed=1, alone=False):
+        self.pinned = pinned
+        self.needed = needed
+        self.alone = alone
+        self.told = []
+        self.place = None
+        self.inside = anyio.Event()
+        self.leave = anyio.Event()
+        self.gone = anyio.Event()
+        self.scope = anyio.CancelScope()
+
+    async def visit(self, machine):
+        with self.scope:
+            if self.alone:
+                one = next(one for one in machine.gpus if one.label == self.pinned)
+                async with machine.devices.alone(one, self.told.append):
+                    await self._stay(one)
+            else:
+                async with machine.devices.use(
+                    self.pinned, bytes_needed=self.needed, report=self.told.append
+                ) as one:
+                    await self._stay(one)
+        self.gone.set()
+
+    async def _stay(self, one):
+        self.place = one.label
+        self.inside.set()
+        await self.leave.wait()
+
+
+@asynccontextmanager
+async def visited(machine, *visitors):
+    """Let visitors come one after the other; those still there leave at the end."""
+    async with anyio.create_task_group() as group:
+        for visitor in visitors:
+            group.start_soon(visitor.visit, machine)
+            await settled()
+        with anyio.fail_after(60):
+            yield group
+            for visitor in visitors:
+                visitor.leave.set()
+            for visitor in visitors:
+                await visitor.gone.wait()
+    assert (machine.running, machine.waiting) == ([0] * len(machine.gpus), [0] * len(machine.gpus))
+    assert machine.held == [(0, 0)] * len(machine.gpus)
+
+
+async def settled():
+    """Wait until everybody has done what they can; all of it happens on this loop, in a few turns."""
+    for _ in range(30):
+        await anyio.lowlevel.checkpoint()
+
+
+async def left(visitor):
+    visitor.leave.set()
+    await visitor.gone.wait()
+    await settled()
+
+
+def inside(visitors):
+    return [visitor.inside.is_set() for visitor in visitors]
+
+
+# --- which GPU -------------------------------------------------------------------------------------------
+
+
+async def test_evaluations_spread_over_the_gpus():
+    machine, visitors = Machine(), [Visitor() for _ in range(4)]
+    async with visited(machine, *visitors):
+        assert [visitor.place for visitor in visitors] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+        assert machine.running == [2, 2]
+        assert machine.held == [(2, 0), (2, 0)]
+
+
+async def test_of_free_gpus_the_one_used_longest_ago_is_taken():
+    machine, places = Machine(), []
+    for _ in range(4):
+        async with machine.devices.use(bytes_needed=1, report=places.append) as one:
+            places.append(one.label)
+    assert places == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+
+
+@pytest.mark.parametrize("pinned", ["cuda:1", "3", "GPU-1000", "GPU-1"])
+async def test_a_pinned_evaluation_stays_on_its_gpu(pinned):
+    machine, visitors = Machine(), [Visitor(pinned) for _ in range(3)]
+    async with visited(machine, *visitors):
+        assert {visitor.place for visitor in visitors} == {"cuda:1"}
+        assert machine.running == [0, 3]
+
+
+async def test_others_make_room_for_those_that_are_pinned():
+    machine, visitors = Machine(), [Visitor("cuda:0"), Visitor("cuda:0"), Visitor(), Visitor()]
+    async with visited(machine, *visitors):
+        assert [visitor.place for visitor in visitors[2:]] == ["cuda:1", "cuda:1"]
+
+
+@pytest.mark.parametrize(
+    ("pinned", "problem"),
+    [
+        ("cuda:2", "There is no GPU 'cuda:2'"),
+        ("1", "There is no GPU '1'"),
+        ("GPU-9", "There is no GPU 'GPU-9'"),
+        ("H200", "There is no GPU 'H200'"),
+        ("GPU-", "'GPU-' means 2 GPUs"),
+    ],
+)
+async def test_an_unknown_gpu_is_named_beside_those_there_are(pinned, problem):
+    machine = Machine()
+    with pytest.raises(RequestError) as caught:
+        await Visitor(pinned).visit(machine)
+    there = "cuda:0 (NVIDIA H200, GPU-0000), cuda:1 (NVIDIA H200, GPU-1000)"
+    assert caught.value.problem == f"{problem}; there are: {there}."
+    assert machine.waiting == [0, 0]
+
+
+@pytest.mark.parametrize("pinned", ["", "cuda:0"])
+async def test_without_a_gpu_the_request_is_refused(pinned):
+    with pytest.raises(RequestError, match="uses no GPU"):
+        await Visitor(pinned).visit(Machine(count=0))
+
+
+# --- when ------------------------------------------------------------------------------------------------
+
+
+async def test_memory_is_shared_out_in_order_of_arrival():
+    machine = Machine(count=1)
+    first, large, small = visitors = [Visitor(needed=50), Visitor(needed=40), Visitor(needed=10)]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, False, False]  # the small one would fit, but does not overtake
+        assert large.told == ["waiting for GPU memory (0 ahead)"]
+        assert small.told == ["waiting for the GPU (1 ahead)"]
+        assert (machine.running, machine.waiting) == ([1], [2])
+        await left(first)
+        assert inside(visitors) == [True, True, True]
+
+
+async def test_those_behind_hear_how_many_are_ahead():
+    machine = Machine(count=1)
+    visitors = [Visitor(needed=80), Visitor(needed=60), Visitor(needed=30)]
+    async with visited(machine, *visitors):
+        assert visitors[2].told == ["waiting for GPU memory (1 ahead)"]
+        await left(visitors[0])
+        assert inside(visitors) == [True, True, False]
+        assert visitors[2].told[1:] == ["waiting for GPU memory (0 ahead)"]
+
+
+async def test_what_needs_more_than_there_is_runs_when_nothing_else_does():
+    machine = Machine(count=1)
+    small, huge, after = visitors = [Visitor(needed=1), Visitor(needed=10_000), Visitor(needed=1)]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, False, False]
+        await left(small)
+        assert inside(visitors) == [True, True, False]
+        await left(huge)
+        assert after.inside.is_set()
+
+
+async def test_a_gpu_that_does_not_tell_its_memory_takes_one_at_a_time():
+    machine = Machine(count=0)
+    mute = Gpu(0, "GPU-mute", "NVIDIA", 0, (9, 0))
+    machine.gpus, machine.locks = [mute], {mute.uuid: Lock()}
+    machine.devices = Devices(machine.gpus, machine.locks)
+    visitors = [Visitor(), Visitor()]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, False]
+
+
+async def test_no_more_than_so_many_run_on_a_gpu():
+    machine = Machine(per_device=2)
+    visitors = [Visitor("cuda:0") for _ in range(3)]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, True, False]
+        assert visitors[2].told == ["waiting for a place on the GPU (0 ahead)"]
+        await left(visitors[1])
+        assert visitors[2].inside.is_set()
+
+
+async def test_who_may_use_any_gpu_takes_the_first_that_has_room():
+    machine = Machine(per_device=1)
+    visitors = [Visitor(), Visitor(), Visitor()]
+    async with visited(machine, *visitors):
+        assert machine.waiting == [1, 1]
+        await left(visitors[1])
+        assert visitors[2].place == "cuda:1"
+
+
+async def test_who_waits_for_one_gpu_is_not_in_the_way_on_another():
+    machine = Machine(per_device=1)
+    visitors = [Visitor("cuda:0"), Visitor("cuda:0"), Visitor("cuda:1"), Visitor("cuda:1")]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, False, True, False]
+        assert visitors[3].told == ["waiting for a place on the GPU (0 ahead)"]
+
+
+async def test_while_another_process_times_the_place_is_kept():
+    machine, visitor = Machine(count=1), Visitor()
+    lock = machine.locks["GPU-0000"]
+    lock.foreign = anyio.Event()
+    async with visited(machine, visitor):
+        assert not visitor.inside.is_set()
+        assert visitor.told == ["waiting for another process"]
+        assert machine.running == [1]
+        lock.foreign.set()
+        await visitor.inside.wait()
+
+
+# --- timing ----------------------------------------------------------------------------------------------
+
+
+async def test_a_timing_waits_for_ours_and_keeps_off_those_that_come_later():
+    machine = Machine(count=1)
+    check, timing, later = visitors = [Visitor(), Visitor("cuda:0", alone=True), Visitor()]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, False, False]
+        assert timing.told == ["waiting for the GPU to be free (0 ahead)"]
+        await left(check)
+        assert inside(visitors) == [True, True, False]
+        assert machine.held == [(0, 1)]
+        assert later.told[-1] == "waiting for a measurement on the GPU to end (0 ahead)"
+        await left(timing)
+        assert later.inside.is_set()
+
+
+async def test_while_one_gpu_is_timed_the_other_is_used():
+    machine = Machine()
+    visitors = [Visitor("cuda:0", alone=True), Visitor(), Visitor()]
+    async with visited(machine, *visitors):
+        assert [visitor.place for visitor in visitors] == ["cuda:0", "cuda:1", "cuda:1"]
+
+
+async def test_two_timings_take_turns():
+    machine = Machine(count=1)
+    visitors = [Visitor("cuda:0", alone=True), Visitor("cuda:0", alone=True)]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, False]
+        assert machine.running == [1]
+        await left(visitors[0])
+        assert visitors[1].inside.is_set()
+
+
+# --- giving up -------------------------------------------------------------------------------------------
+
+
+async def test_one_that_gives_up_while_it_waits_makes_way_for_those_behind_it():
+    machine = Machine(count=1)
+    visitors = [Visitor(needed=50), Visitor(needed=40), Visitor(needed=10)]
+    async with visited(machine, *visitors):
+        visitors[1].scope.cancel()
+        await settled()
+        assert inside(visitors) == [True, False, True]
+
+
+async def test_one_that_is_cancelled_gives_up_its_place():
+    machine = Machine(count=1)
+    visitors = [Visitor(needed=80), Visitor(needed=80)]
+    async with visited(machine, *visitors):
+        visitors[0].scope.cancel()
+        await visitors[1].inside.wait()
+
+
+async def test_a_place_given_in_the_moment_of_giving_up_passes_on():
+    machine = Machine(count=1)
+    visitors = [Visitor(needed=80) for _ in range(3)]
+    async with visited(machine, *visitors):
+        visitors[0].leave.set()
+        visitors[0].scope.cancel()
+        visitors[1].scope.cancel()
+        await visitors[2].inside.wait()
+
+
+async def test_one_that_gives_up_while_another_process_times_gives_up_its_place():
+    machine, visitors = Machine(count=1, per_device=1), [Visitor(), Visitor("cuda:0", alone=True)]
+    lock = machine.locks["GPU-0000"]
+    lock.foreign = anyio.Event()
+    async with visited(machine, *visitors):
+        visitors[0].scope.cancel()
+        await settled()
+        assert machine.running == [1]  # the timing has its place, and waits for the other process too
+        visitors[1].scope.cancel()
+        await settled()
+        assert (machine.running, machine.waiting) == ([0], [0])
+
+
+async def test_a_lock_that_fails_gives_up_the_place():
+    machine = Machine(count=1)
+
+    @asynccontextmanager
+    async def broken(report):
+        raise WorkerError("no lock")
+        yield
+
+    machine.locks["GPU-0000"].shared = broken
+    with pytest.raises(WorkerError, match="no lock"):
+        await Visitor().visit(machine)
+    assert (machine.running, machine.waiting) == ([0], [0])
+
+
+@given(
+    visitors=st.lists(
+        st.tuples(st.sampled_from(["", "cuda:0", "cuda:1"]), st.integers(0, 120), st.booleans()), max_size=12
+    ),
+    endings=st.randoms(use_true_random=False),
+)
+def test_whoever_comes_is_served_within_the_limits_and_nothing_is_left(visitors, endings):
+    async def play():
+        machine = Machine(per_device=3)
+        party = [
+            Visitor(pinned or ("cuda:0" if alone else ""), needed, alone)
+            for pinned, needed, alone in visitors
+        ]
+        async with visited(machine, *party):
+            present = list(party)
+            while present:
+                for one in machine.gpus:
+                    here = [each for each in present if each.place == one.label]
+                    assert machine.devices.running(one) == len(here) <= 3
+                    needed = sum(each.needed for each in here)
+                    assert len(here) <= 1 or (needed <= 80 and not any(each.alone for each in here))
+                assert any(each.inside.is_set() for each in present)
+                leaving = present.pop(endings.randrange(len(present)))
+                if leaving.inside.is_set() and endings.random() < 0.7:
+                    leaving.leave.set()
+                else:
+                    leaving.scope.cancel()
+                await leaving.gone.wait()
+                await settled()
+
+    anyio.run(play)
+
+
+# --- with real locks -------------------------------------------------------------------------------------
+
+
+async def test_with_real_locks_two_servers_share_a_gpu_and_neither_disturbs_the_timing_of_the_other(tmp_path):
+    one = gpu(0)
+    servers = [Devices([one], {one.uuid: DeviceLock(one, tmp_path / "locks")}) for _ in range(2)]
+    told, order = anyio.Event(), []
+
+    async def check():
+        async with servers[1].use(bytes_needed=1, report=lambda words: told.set()):
+            order.append("check")
+
+    async with anyio.create_task_group() as group:
+        async with (
+            servers[0].use(bytes_needed=1, report=order.append),
+            servers[1].use(bytes_needed=1, report=order.append),
+        ):
+            pass
+        async with servers[0].alone(one, order.append):
+            group.start_soon(check)
+            with anyio.fail_after(30):
+                await told.wait()
+            order.append("timed")
+    assert order == ["timed", "check"]
