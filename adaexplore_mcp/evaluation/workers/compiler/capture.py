@@ -10,23 +10,25 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
 from .records import ErrorExcerpt
 from .versions import cache_directory
 
-__all__ = ["Captured", "captured_output", "last_words"]
+__all__ = ["Captured", "captured_output", "forget_last_words", "last_words"]
 
 MAX_CHARACTERS = 4000
 PREFIX = "compiler-said-"
 
 
+@dataclass(slots=True)
 class Captured:
     """What was written meanwhile; complete once the context is left."""
 
-    stdout = ""
-    stderr = ""
+    stdout: str = ""
+    stderr: str = ""
 
 
 @contextmanager
@@ -45,7 +47,7 @@ def captured_output(kernel: str, file: str, line: int) -> Iterator[Captured]:
     sys.stderr.flush()
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{PREFIX}{os.getpid()}"
+    path = _said_by(os.getpid())
     kept = os.dup(2)
     said = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     start = os.write(said, f"{json.dumps([kernel, file, line])}\n".encode())
@@ -61,6 +63,15 @@ def captured_output(kernel: str, file: str, line: int) -> Iterator[Captured]:
         captured.stdout = printed.getvalue()
         os.close(said)
         path.unlink(missing_ok=True)
+
+
+def _said_by(pid: int) -> Path:
+    return cache_directory() / f"{PREFIX}{pid}"
+
+
+def forget_last_words(pid: int) -> None:
+    """Remove what the compiler said in a child that ended: this process will say it again, or was not ended by it."""
+    _said_by(pid).unlink(missing_ok=True)
 
 
 def last_words(directory: str | Path, files: Iterable[str | Path] = ()) -> ErrorExcerpt | None:

@@ -14,10 +14,13 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from adaexplore_mcp.evaluation.workers.targets import Target
 
+from .ahead import Found, build_ahead, identity, outcome
 from .allocation import shared_bytes
 from .capture import Captured, captured_output
+from .children import Tell
 from .driver import StandInDriver
 from .explain import Origin, attach_origin, explain
+from .launchers import Launchers
 from .records import Build, FailureKind, Launch, Resources
 from .resources import Assembler, CompileTimeout, digest, private_temporary_files, usage_of_binary
 from .session import Session
@@ -51,6 +54,8 @@ class Compiler:
         self._assembler = Assembler()
         self._usage: dict[bytes, Resources] = {}
         self._session: Session | None = None
+        self._launchers = Launchers(wanted=False)
+        self._tell: Tell | None = None
         self._started = 0.0
         self._ran_stages = False
         self._undo: list[Callable[[], None]] = []
@@ -91,8 +96,13 @@ class Compiler:
         all_configurations: bool = True,
         configurations_limit_s: float = 60.0,
         files: Iterable[str | Path] = (),
+        jobs: int = 1,
+        launchers: bool = False,
     ) -> Session:
-        """Begin to keep account of builds and launches; use it as a context around the candidate. See `Session`.
+        """Begin to keep account of builds and launches; use it as a context around the candidate.
+
+        With `launchers`, what Triton builds to launch a kernel is built into the kernel cache too; the other arguments
+        are those of `Session`.
 
         Raises:
             RuntimeError: Another session is open.
@@ -106,8 +116,10 @@ class Compiler:
             all_configurations=all_configurations,
             configurations_limit_s=configurations_limit_s,
             files=files,
+            jobs=jobs,
             on_leave=self._end_session,
         )
+        self._launchers = Launchers(wanted=launchers)
         return session
 
     def uninstall(self) -> None:
@@ -117,8 +129,9 @@ class Compiler:
         if Compiler._installed is self:
             Compiler._installed = None
 
-    def _end_session(self) -> None:
+    def _end_session(self, well: bool) -> None:
         self._session = None
+        self._launchers.finish(wait=well)
 
     def _set(self, owner: Any, name: str, value: Any) -> None:  # noqa: ANN401 - any attribute
         before = vars(owner)[name]
@@ -137,6 +150,8 @@ class Compiler:
 
         self._set(nvidia_compiler, "subprocess", self._assembler)
         self._set(Autotuner, "do_bench", property(self._benchmarker))
+        self._set(Autotuner, "prune_configs", self._prune(vars(Autotuner)["prune_configs"]))
+        self._set(Autotuner, "_bench", self._bench(vars(Autotuner)["_bench"]))
         compile_ = functools.wraps(triton.compile)(functools.partial(self._compile, triton.compile))
         for module in COMPILE_NAMES:
             self._set(module, "compile", compile_)
@@ -204,19 +219,27 @@ class Compiler:
         place = definition(src.fn)[:2] if hasattr(src, "fn") else ("", 0)
         self._ran_stages = False
         self._started = time.monotonic()
-        captured = Captured()
+        self._launchers.start(src)
+        captured, name, found = Captured(), "", None
         try:
+            name, found = self._found_ahead(session, src, options or {})
             with captured_output(build.kernel, *place) as captured:
+                if found is not None:
+                    found.fail_again()
                 kernel = compile_(src, target=target, options=options, **internal)
         except Exception as error:
+            said = found.diagnostics if found else captured.stderr
             if hasattr(src, "fn"):
-                attach_origin(error, Origin(build.kernel, *place, src.fn, captured.stderr))
+                attach_origin(error, Origin(build.kernel, *place, src.fn, said))
             build.error = explain(error, session.files)
             build.failure = _kind(error)
+            self._tell_of(name, build, captured, error)
             raise
         else:
-            sys.stdout.write(captured.stdout)  # static_print
-            self._fill(build, kernel)
+            sys.stdout.write(found.printed if found else captured.stdout)  # static_print
+            self._fill(build, kernel, found)
+            self._tell_of(name, build, captured)
+            self._launchers.start(src, kernel.metadata)
             exceeded = self._exceeded_at_load(build, kernel.metadata)
             if exceeded is not None:  # Triton raises it at the launch
                 if hasattr(src, "fn"):
@@ -224,13 +247,50 @@ class Compiler:
                 build.error, build.failure = explain(exceeded, session.files), "resources"
             return kernel
         finally:
-            build.seconds = time.monotonic() - self._started
-            build.diagnostics = captured.stderr
-            session.seconds += build.seconds
+            taken = time.monotonic() - self._started
+            session.seconds += taken
+            build.seconds = found.seconds if found else taken
+            build.diagnostics = found.diagnostics if found else captured.stderr
 
-    def _fill(self, build: Build, kernel: Any) -> None:  # noqa: ANN401 - a CompiledKernel
-        build.cached = not self._ran_stages
+    def _found_ahead(
+        self,
+        session: Session,
+        src: Any,  # noqa: ANN401 - as in `_compile`
+        options: dict[str, Any],
+    ) -> tuple[str, Found | None]:
+        """Return what this build is known by where children help, and what one of them found out about it."""
+        if self._tell is None and not session.ahead:
+            return "", None
+        name = identity(src, options)
+        found = session.ahead.get(name)
+        if found is not None and found.raised is None:
+            del session.ahead[name]  # from now on an earlier build serves
+        if self._tell is not None:
+            self._tell({"begins": name})
+        return name, found
+
+    def _tell_of(self, name: str, build: Build, captured: Captured, error: Exception | None = None) -> None:
+        """Tell the parent of this child how a build ended, if it is a child."""
+        if self._tell is None:
+            return
+        usage = None
+        if build.registers is not None and build.stack_bytes is not None:
+            usage = Resources(build.registers, build.stack_bytes, build.spill_bytes)
+        found = Found(
+            seconds=time.monotonic() - self._started,
+            cached=build.cached,
+            usage=usage,
+            diagnostics=captured.stderr,
+            printed=captured.stdout,
+            raised=error,
+        )
+        self._tell({"ends": name, **outcome(found)})
+
+    def _fill(self, build: Build, kernel: Any, found: Found | None) -> None:  # noqa: ANN401 - a CompiledKernel
+        build.cached = found.cached if found else not self._ran_stages
         build.shared_bytes = kernel.metadata.shared
+        if found is not None and found.usage is not None:
+            self._usage[digest(kernel.asm["cubin"])] = found.usage
         usage = self._usage_of(kernel.asm["cubin"])
         if usage is not None:
             build.registers = usage.registers
@@ -260,6 +320,53 @@ class Compiler:
     def _record_launch(self, launch: Launch) -> None:
         if self._session is not None:
             self._session.launches.append(launch)
+
+    def _prune(self, prune: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what takes the place of an autotuner's `prune_configs`: it also notes which are about to be tried."""
+
+        @functools.wraps(prune)
+        def prune_and_note(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - an Autotuner's method
+            configs = prune(tuner, *args, **kwargs)
+            if self._session is not None:
+                self._session.about_to_try(tuner, configs)
+            return configs
+
+        return prune_and_note
+
+    def _bench(self, bench: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what takes the place of an autotuner's `_bench`: children try all configurations before the first."""
+
+        @functools.wraps(bench)
+        def bench_after_children(tuner: Any, /, *args: Any, config: Any, **meta: Any) -> Any:  # noqa: ANN401 - as above
+            session = self._session
+            tuning = session.tunings.get(id(tuner)) if session is not None else None
+            if session is not None and tuning is not None:
+                if not tuning.begun:
+                    build_ahead(
+                        session,
+                        tuning,
+                        lambda each, tell: self._attempt(
+                            session, tell, lambda: bench(tuner, *args, config=each, **meta)
+                        ),
+                    )
+                tuning.current = config
+            return bench(tuner, *args, config=config, **meta)
+
+        return bench_after_children
+
+    def _attempt(self, session: Session, tell: Tell, bench: Callable[[], object]) -> None:
+        """Try one configuration, in a child; see `build_ahead`."""
+        session.jobs = 1
+        session.built_one = False
+        self._tell = tell
+        self._launchers.forget()
+        try:
+            bench()
+        except BaseException:  # noqa: BLE001 - whatever ends the tuning is raised again by the parent itself
+            tell({"done": "raised"})
+        else:
+            tell({"done": "launched" if session.built_one else "passed over"})
+        self._launchers.finish()
 
     def _benchmarker(self, tuner: Any) -> Callable[..., Any]:  # noqa: ANN401 - an Autotuner
         return functools.partial((self._session or Session()).benchmark, tuner)

@@ -13,6 +13,7 @@ from typing import Any
 
 from triton.runtime.errors import PTXASError
 
+from .children import end_process
 from .records import Resources
 from .versions import cache_directory, cuobjdump_path
 
@@ -60,14 +61,7 @@ class Assembler:
             PTXASError: It refused the code.
         """
         self.usage = None
-        options.pop("check", None)
-        process = subprocess.Popen(command, stderr=stderr, **options)  # noqa: S603 - ptxas with Triton's options
-        if not _ended(process, self.time_limit_s):
-            process.kill()
-            process.wait()
-            msg = f"ptxas gave no result within {self.time_limit_s:.0f} s"
-            raise CompileTimeout(msg)
-        status = process.wait()
+        status = _exit_status(command, self.time_limit_s, stderr=stderr, **options)
         log = Path(stderr.name).read_text(errors="replace") if hasattr(stderr, "name") else ""
         if status:
             raise PTXASError(_complaint(log, status))
@@ -75,23 +69,28 @@ class Assembler:
         return subprocess.CompletedProcess(command, status)
 
 
-def _ended(process: subprocess.Popen[bytes], time_limit_s: float | None) -> bool:
-    """Wait for a process; say whether it ended in time.
+def _exit_status(command: list[str], time_limit_s: float | None, **options: Any) -> int:  # noqa: ANN401 - as subprocess.run
+    """Run ptxas and return its exit status, or end it and raise `CompileTimeout`.
 
-    `Popen.wait` with a limit sleeps up to 50 ms between looks, 15 ms too long for a ptxas of 17 ms.
+    `Popen.wait` with a limit sleeps up to 50 ms between looks, 15 ms too long for a ptxas of 17 ms, and a sandbox refuses
+    a pidfd. A pipe tells at once: its other end closes when the process that inherited it ends.
     """
+    options = {name: value for name, value in options.items() if name not in {"check", "close_fds"}}
+    read_end, write_end = os.pipe()
     try:
-        watched = os.pidfd_open(process.pid)
-    except OSError:  # a kernel or a sandbox without it
-        try:
-            process.wait(time_limit_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-    try:
-        return bool(select.select([watched], [], [], time_limit_s)[0])
+        process = subprocess.Popen(command, pass_fds=(write_end,), **options)  # noqa: S603 - ptxas with Triton's options
+        os.close(write_end)
+        write_end = -1
+        if select.select([read_end], [], [], time_limit_s)[0]:
+            return process.wait()
+        end_process(process.pid)
+        process.wait()
     finally:
-        os.close(watched)
+        os.close(read_end)
+        if write_end >= 0:
+            os.close(write_end)
+    msg = f"ptxas gave no result within {time_limit_s:.0f} s"
+    raise CompileTimeout(msg)
 
 
 def _complaint(log: str, status: int) -> str:

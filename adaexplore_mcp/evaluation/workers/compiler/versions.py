@@ -11,7 +11,9 @@ import triton.backends
 import triton.compiler
 import triton.compiler.compiler as compiler_module
 from triton.backends.nvidia import compiler as nvidia_compiler
+from triton.backends.nvidia import driver as nvidia_driver
 from triton.runtime import _allocation
+from triton.runtime import build as build_module
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -21,12 +23,14 @@ __all__ = [
     "CUDABackend",
     "JITFunction",
     "allocate_scratch",
+    "build_module",
     "cache_directory",
     "cuobjdump_path",
     "definition",
     "forget_device_limits",
     "nvidia_backend",
     "nvidia_compiler",
+    "nvidia_driver",
     "replace_driver",
 ]
 

@@ -46,6 +46,7 @@ def work(request):
         answer["launches"] = [dataclasses.asdict(launch) for launch in session.launches]
         answer["session_notes"] = session.notes
         answer["skipped"] = session.skipped_configurations
+        answer["tuned"] = session.tuned()
         answer["notes"] = world.notes
         answer["refused"] = [refusal.what for refusal in world.refused]
         left = [*Path(cache).glob("assemble-*"), *Path(cache).glob("*.*"), *Path(tempfile.tempdir).iterdir()]

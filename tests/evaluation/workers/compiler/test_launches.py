@@ -131,6 +131,7 @@ def test_every_configuration_is_compiled_and_those_beyond_the_target_are_skipped
     outcome = compiled(tuned())
     assert outcome.error is None
     assert [build.failure for build in outcome.builds] == ["resources", None, None]
+    assert list(outcome.tuned.values()) == [[False, True, True]]
     assert [build.constants["BM"] for build in outcome.builds] == ["256", "64", "32"]
     assert outcome.value == "{'BM': 64, 'BK': 32}"
     assert outcome.session_notes == []
