@@ -76,8 +76,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="adaexplore-mcp",
         description="Compile, verify and remember the GPU kernels a coding agent writes.",
         epilog="serve, call and doctor take their settings from flags or from the environment; a flag wins. The variable "
-        "is ADAEXPLORE_ and the flag's name: --worker-python is ADAEXPLORE_WORKER_PYTHON. One differs: --root is "
-        "ADAEXPLORE_ROOTS, a list separated as PATH is. --toolset and --max-wait are for serve only; demo takes no flags.",
+        "is ADAEXPLORE_ and the flag's name: --worker-python is ADAEXPLORE_WORKER_PYTHON. Two differ: --root is "
+        "ADAEXPLORE_ROOTS, a list separated as PATH is, and --device is ADAEXPLORE_DEVICES, a list with commas. --toolset "
+        "and --max-wait are for serve only; demo takes no flags.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -136,6 +137,14 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         help="folder from which tasks and kernels may be read; may be repeated (the working folder)",
     )
     group.add_argument("--worker-python", type=Path, metavar="PATH", help="interpreter with torch and triton")
+    group.add_argument(
+        "--device",
+        "--devices",
+        dest="devices",
+        action="append",
+        metavar="GPU",
+        help="GPU to use, by index or UUID; may be repeated, or a list with commas (all); none uses no GPU",
+    )
     group.add_argument("--target", metavar="SM", help="what to compile for, such as sm_90")
     group.add_argument("--parallel", type=int, metavar="N", help="evaluations at once")
     group.add_argument("--memory-limit-mib", type=int, metavar="MIB", help="memory of a candidate")

@@ -376,7 +376,9 @@ class VerifyRequest(Value):
     source: bytes
     """The candidate as it was sent or read: any bytes."""
     target: Literal["", Target] = ""
-    """What to compile for; empty: the server's default."""
+    """What to compile for, without a GPU; empty: the GPU that is used, or the server's default."""
+    device: str = ""
+    """A GPU's label, index or UUID; cpu for none; empty for any."""
     timeout_s: float = Field(default=60.0, ge=1, le=600)
     """Time limit per stage, in seconds."""
     agent: str = ""
@@ -469,12 +471,34 @@ class Check(Value):
     """What to do about it; empty when ok."""
 
 
+class DeviceState(Value):
+    """One GPU."""
+
+    label: str
+    """How it is named in calls, such as cuda:0."""
+    name: str
+    uuid: str = ""
+    arch: str = ""
+    driver: str = ""
+    memory_mib: int = 0
+    free_mib: int | None = None
+    running: int = 0
+    """Evaluations of this server on it."""
+    waiting: int = 0
+    others: list[str] = []
+    """Other processes on it."""
+    lock: str = ""
+    """What keeps servers apart that time on it."""
+
+
 class Device(Value):
     """What this machine can judge, and what it cannot."""
 
     summary: str
     gpu: str = ""
     """Name of the GPU, empty without one."""
+    devices: list[DeviceState] = []
+    """The GPUs that are used."""
     target: str = ""
     """Default compilation target."""
     targets: list[str] = []

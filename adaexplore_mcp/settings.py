@@ -1,7 +1,7 @@
 """Settings of one server process: a flag wins over an environment variable, that over the default.
 
 The variable of a setting is its name in capitals after `ADAEXPLORE_`: `ADAEXPLORE_HOME`, `ADAEXPLORE_TARGET`, …
-A list is separated as PATH is.
+A list of folders is separated as PATH is, one of GPUs by commas.
 """
 
 import os
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from adaexplore_mcp.errors import RequestError
 
-FLAGS = {"roots": "root"}
+FLAGS = {"roots": "root", "devices": "device"}
 """Settings whose flag has another name."""
 
 __all__ = ["Settings", "load_settings"]
@@ -25,9 +25,9 @@ PREFIX = "ADAEXPLORE_"
 
 
 def _share_of_memory() -> int:
-    """Return a quarter of this machine's memory in MiB, between 1 GiB and 16 GiB: two processes run side by side."""
+    """Return a quarter of this machine's memory in MiB, between 1 GiB and 32 GiB: two processes run side by side."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    return min(max(total // 4, 1024), 16_384)
+    return min(max(total // 4, 1024), 32_768)
 
 
 class Settings(BaseModel):
@@ -43,6 +43,8 @@ class Settings(BaseModel):
     """Folders from which tasks and kernels may be read by path."""
     worker_python: Path = Field(default_factory=lambda: Path(sys.executable))
     """Interpreter with torch and triton that runs the workers."""
+    devices: tuple[str, ...] = ()
+    """GPUs to use, by index or UUID; all by default, `none` for none."""
     target: Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"] = "sm_90"
     """What candidates are compiled for unless a call names another."""
     toolset: Literal["all", "core"] = "all"
@@ -66,6 +68,14 @@ class Settings(BaseModel):
     @classmethod
     def _split(cls, roots: object) -> object:
         return tuple(filter(None, roots.split(os.pathsep))) if isinstance(roots, str) else roots
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _split_at_commas(cls, devices: object) -> object:
+        given = (devices,) if isinstance(devices, str) else devices
+        if not isinstance(given, (list, tuple)) or not all(isinstance(each, str) for each in given):
+            return devices
+        return tuple(filter(None, (name.strip() for each in given for name in each.split(","))))
 
     @field_validator("roots", mode="after")
     @classmethod

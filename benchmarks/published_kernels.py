@@ -1,6 +1,6 @@
 """Judge a folder of published kernels against their KernelBench tasks, and print what became of each.
 
-    python benchmarks/published_kernels.py KERNELS TASKS --precision paper --out results.jsonl
+    python benchmarks/published_kernels.py KERNELS TASKS --precision paper --parallel 4 --out results.jsonl
 
 KERNELS holds `level2/17.py`, …; TASKS holds `level2/17_Name.py`, …: as in the public repository of AdaExplore
 (`results/saved_kernels/kernelbench` and `datasets/KernelBench`). What is in the output file already is not judged again,
@@ -38,13 +38,21 @@ async def run(arguments: argparse.Namespace) -> None:
     """Judge what is not in the output yet."""
     out = Path(arguments.out)
     done = {json.loads(line)["name"] for line in out.read_text().splitlines()} if out.exists() else set()
+    todo = [
+        each
+        for each in found(Path(arguments.kernels), Path(arguments.tasks))
+        if each[0] not in done and (not arguments.only or each[0] in arguments.only)
+    ]
     with tempfile.TemporaryDirectory() as home:
-        settings = load_settings({"home": home, "target": arguments.target})
+        devices = ["none"] if arguments.device == "none" else []
+        settings = load_settings(
+            {"home": home, "target": arguments.target, "parallel": arguments.parallel, "devices": devices}
+        )
         services = connect(settings, Store(settings.database))
-        try:
-            for name, task, kernel in found(Path(arguments.kernels), Path(arguments.tasks)):
-                if name in done or (arguments.only and name not in arguments.only):
-                    continue
+
+        async def work() -> None:
+            while todo:
+                name, task, kernel = todo.pop(0)
                 row = await judge(services, name, task, kernel, arguments)
                 with out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -52,8 +60,15 @@ async def run(arguments: argparse.Namespace) -> None:
                     f"{name:12} {row['status']:14} {row['register_s']:6.1f} s {row['verify_s']:6.2f} s  {row['summary'][:150]}",
                     flush=True,
                 )
+
+        started = time.monotonic()
+        try:
+            async with anyio.create_task_group() as group:
+                for _ in range(arguments.parallel):
+                    group.start_soon(work)
         finally:
             await services.evaluations.aclose()
+        print(f"{time.monotonic() - started:.0f} s in all, {arguments.parallel} at a time")
 
 
 async def judge(services, name, task, kernel, arguments):  # noqa: ANN001, ANN201 - a script
@@ -76,6 +91,7 @@ async def judge(services, name, task, kernel, arguments):  # noqa: ANN001, ANN20
             lambda _: None,
         )
         row |= {"status": outcome.status, "summary": outcome.summary, "outcome": outcome.to_wire()}
+        row["seconds"] = outcome.seconds
     except AdaExploreError as error:
         row |= {"status": f"refused: {type(error).__name__}", "summary": str(error)}
     row["verify_s"] = round(time.monotonic() - started, 2)
@@ -108,6 +124,8 @@ def main() -> None:
     parser.add_argument("tasks")
     parser.add_argument("--precision", default="paper", choices=["match", "relaxed", "kernelbench", "paper"])
     parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--device", default="", help="none: without a GPU")
+    parser.add_argument("--parallel", type=int, default=1, help="kernels at a time")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--out", default="published_kernels.jsonl")
     parser.add_argument("--only", nargs="*", help="names such as level2/17")

@@ -3,6 +3,7 @@
 `pytest --update-snapshots` writes the files in tests/snapshots anew; look at the difference before you commit it.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ hypothesis.settings.register_profile(
     "any machine", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+
+# What a GPU decides is tested in test_gpu.py; everything else is the same on every machine.
+os.environ["ADAEXPLORE_DEVICES"] = "none"
 
 # Stand-ins for whole domains; a folder on the path because the test folders are not packages.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -44,4 +48,7 @@ def settings(home, tmp_path):
 
     root = tmp_path / "work"
     root.mkdir()
-    return load_settings({"home": home, "scratch": tmp_path / "scratch", "roots": [root], "parallel": 2}, {})
+    return load_settings(
+        {"home": home, "scratch": tmp_path / "scratch", "roots": [root], "parallel": 2, "devices": ["none"]},
+        {},
+    )

@@ -38,7 +38,8 @@ async def compile_and_verify(
     ] = "",
     kernel_path: Annotated[str, Field(description="File below an allowed root.")] = "",
     node_id: Annotated[str, Field(description="candidate_id from an earlier answer.")] = "",
-    target: Annotated[Literal["", Target], Field(description="GPU to compile for.")] = "",
+    target: Annotated[Literal["", Target], Field(description="GPU to compile for, without one.")] = "",
+    device: Annotated[str, Field(max_length=80, description="cuda:0, …; cpu: no GPU.")] = "",
     timeout_seconds: Annotated[float, Field(ge=1, le=600, description="Per stage.")] = 60.0,
     wait_seconds: Wait = DEFAULT_WAIT_S,
     agent: Annotated[str, Field(max_length=80)] = "",
@@ -53,13 +54,23 @@ async def compile_and_verify(
     source = await _candidate(services, kernel, kernel_path, node_id)
     await services.tasks.get(task_id)
     request = VerifyRequest(
-        task_id=task_id, source=source, target=target, timeout_s=timeout_seconds, agent=agent
+        task_id=task_id,
+        source=source,
+        target=target,
+        device=device,
+        timeout_s=timeout_seconds,
+        agent=agent,
     )
 
     async def verify(report: Report) -> Outcome:
         return await services.evaluations.verify(request, report)
 
-    again: dict[str, str | float] = {"task_id": task_id, "target": target, "agent": agent}
+    again: dict[str, str | float] = {
+        "task_id": task_id,
+        "target": target,
+        "device": device,
+        "agent": agent,
+    }
     if timeout_seconds != 60.0:
         again["timeout_seconds"] = timeout_seconds
     result: Outcome | JobView = await services.jobs.run(

@@ -20,9 +20,11 @@ __all__ = [
     "counts",
     "findings",
     "texts",
+    "tuned",
 ]
 
 MAX_ITEMS = 200
+MAX_CONFIGURATIONS = 4096
 MAX_TEXT = 20_000
 MAX_LINE = 1 << 30
 
@@ -199,6 +201,21 @@ class Integrity:
     events: list[Event] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
 
+    @property
+    def signals(self) -> list[Event]:
+        """Signals that it sent to others."""
+        return [event for event in self.events if event.kind == "signal"]
+
+    @property
+    def processes(self) -> list[Event]:
+        """Processes that it started while it was called."""
+        return [event for event in self.events if event.kind == "process" and event.phase == "run"]
+
+    @property
+    def misconduct(self) -> bool:
+        """Whether it did what no kernel has a reason to do."""
+        return bool(self.patched or self.signals or self.processes)
+
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> "Integrity | None":
         """Return what a reply says, or None."""
@@ -258,6 +275,20 @@ class CallFacts:
             refused=texts(reply, "refused"),
             notes=texts(reply, "notes"),
         )
+
+
+def tuned(reply: Mapping[str, Any]) -> dict[str, list[bool]]:
+    """Return by autotuned kernel which of its configurations built; what is none is left out."""
+    claim = reply.get("tuned")
+    found = {}
+    for name, good in list(claim.items())[:MAX_ITEMS] if isinstance(claim, dict) else []:
+        if (
+            isinstance(good, list)
+            and len(good) <= MAX_CONFIGURATIONS
+            and all(type(each) is bool for each in good)
+        ):
+            found[name[:120]] = good
+    return found
 
 
 def _grids(claim: object) -> dict[str, tuple[int, int, int]]:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,8 @@ from typing import Any
 import anyio
 
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Failure, builds
+from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Failure, builds, number, tuned
+from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment
@@ -20,7 +22,8 @@ __all__ = ["Compilation", "CompileReport"]
 
 PER_KERNEL_S = 20.0  # one configuration in thousands takes minutes; it must not cost the others
 CONFIGURATIONS_S = 10.0  # for an autotuner's configurations behind the first: an agent waits for the verdict
-GRACE_S = 5.0  # a compiler stage cannot be interrupted, so the process gets a little longer than its kernels
+PACK_S = 20.0
+GRACE_S = 1.5  # a compiler stage cannot be interrupted, so the process gets a little longer than its kernels
 
 
 @dataclass
@@ -34,6 +37,7 @@ class CompileReport:
         forged: What it sent that is no result; empty if it did not.
         builds: One entry per compiled specialisation.
         facts: Launches, operators and notes of the call.
+        tuned: By autotuned kernel, which of its configurations built.
         faked: Whether it ran on fake tensors at full size.
         at_full_size: Why it did not; then it ran on real ones, at the sizes at which numbers are compared.
         seconds: Wall time.
@@ -45,6 +49,7 @@ class CompileReport:
     forged: str = ""
     builds: list[BuildClaim] = field(default_factory=list)
     facts: CallFacts = field(default_factory=CallFacts)
+    tuned: dict[str, list[bool]] = field(default_factory=dict)
     faked: bool = True
     at_full_size: Failure | None = None
     seconds: float = 0.0
@@ -72,9 +77,12 @@ class Compilation:
     Args:
         pool: Where its process comes from.
         candidate: What to compile.
-        target: What to compile for.
+        target: What to compile for: a name, or a GPU as it describes itself.
         timeout_s: Limit for each run.
         report: Told what is being done.
+        jobs: Configurations of an autotuner to compile side by side.
+        launchers: Build what Triton's driver needs to launch, too.
+        configurations_s: After which an autotuner's further configurations are left out.
     """
 
     def __init__(
@@ -82,15 +90,21 @@ class Compilation:
         pool: WorkerPool,
         candidate: Candidate,
         *,
-        target: str,
+        target: str | Mapping[str, Any],
         timeout_s: float,
         report: Callable[[str], None],
+        jobs: int = 1,
+        launchers: bool = False,
+        configurations_s: float = CONFIGURATIONS_S,
     ) -> None:
         self._pool = pool
         self._candidate = candidate
         self._target = target
         self._timeout_s = timeout_s
         self._report = report
+        self._jobs = jobs
+        self._launchers = launchers
+        self._configurations_s = configurations_s
         self._stack = contextlib.AsyncExitStack()
         self._session: Session | None = None
 
@@ -106,7 +120,8 @@ class Compilation:
             fake: Use fake tensors: full size, no memory, no values.
         """
         started = time.monotonic()
-        self._report(f"compiling for {self._target}")
+        name = self._target if isinstance(self._target, str) else self._target["name"]
+        self._report(f"compiling for {name}")
         seen = CompileReport(faked=fake)
         request = {
             "op": "compile",
@@ -120,7 +135,9 @@ class Compilation:
             "fake": fake,
             "time_limit_s": self._timeout_s,
             "per_kernel_limit_s": min(PER_KERNEL_S, self._timeout_s),
-            "configurations_limit_s": CONFIGURATIONS_S,
+            "configurations_limit_s": self._configurations_s,
+            "jobs": self._jobs,
+            "launchers": self._launchers,
         }
         files = [] if fake else [*init.files, *inputs.files]
         try:
@@ -132,6 +149,7 @@ class Compilation:
             seen.failure = Failure.of(reply)
             seen.builds = builds(reply)
             seen.facts = CallFacts.of(reply)
+            seen.tuned = tuned(reply)
         except SessionTimeoutError:
             seen.timed_out_s = self._timeout_s
             await self.close()
@@ -149,6 +167,27 @@ class Compilation:
             raise
         seen.seconds = time.monotonic() - started
         return seen
+
+    async def packed(self) -> int | None:
+        """Return what was compiled, as a file that `workers.cuda.cache` unpacks; the caller closes it.
+
+        None where the process is gone, or does not answer as ours does: then the kernels are compiled again.
+        """
+        if self._session is None:
+            return None
+        file = empty_file()
+        try:
+            reply = await self._session.request({"op": "pack"}, [file], timeout_s=PACK_S)
+            if number(reply.body, "packed"):
+                return file
+        except (SessionTimeoutError, SessionEndedError, FrameError):
+            await self.close()
+        except BaseException:
+            await self.close()
+            os.close(file)
+            raise
+        os.close(file)
+        return None
 
     async def close(self) -> None:
         """End its process; the next run gets another one."""

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import math
+import re
 from typing import Any
 
 from adaexplore_mcp.models import Domain, Policy, SizeRange, TaskFormat, TensorSpec, Value, Workload
 
-__all__ = ["Definition", "Plan", "Sizes"]
+__all__ = ["Definition", "Plan", "Sizes", "bytes_per_element", "tensor_bytes"]
 
 Sizes = dict[str, list[int]]
 """Lowered size constants: by key, the value at the workload's own sizes and the lowered one."""
@@ -57,7 +59,7 @@ class Definition(Value):
 
 
 class Plan(Value):
-    """How one workload of a task is judged on a machine without a GPU."""
+    """How one workload of a task is judged here."""
 
     workload: Workload
     edits: Sizes = {}
@@ -67,6 +69,12 @@ class Plan(Value):
     flops: int = 0
     bytes: int = 0
     parameters: int = 0
+    accumulation: int = 1
+    """K of the error bound at the workload's own sizes."""
+    peak_bytes: int = 0
+    """Most bytes alive at once in one call of the reference, an estimate."""
+    lowering_tried: bool = True
+    """Smaller sizes were looked for; a machine that judges on a GPU does not."""
     inputs: list[TensorSpec] = []
     outputs: list[TensorSpec] = []
     mutates: list[str] = []
@@ -97,6 +105,13 @@ class Plan(Value):
     """The reference looks at values, so it cannot run without computing."""
 
     @property
+    def trial_bytes(self) -> int:
+        """Bytes that one trial takes: inputs, and expected outputs in their own dtype and in float64."""
+        outputs = [*self.outputs, *(each for each in self.inputs if each.name in self.mutates)]
+        expected = sum(tensor_bytes(each) + 8 * math.prod(each.shape) for each in outputs)
+        return sum(map(tensor_bytes, self.inputs)) + expected
+
+    @property
     def reduced(self) -> bool:
         """Whether numbers are compared at other sizes than the workload's own."""
         return bool(self.edits)
@@ -105,3 +120,14 @@ class Plan(Value):
         """Return the lowered constants by their readable name."""
         chosen = self.edits if edits is None else edits
         return {key.rpartition(":")[2]: new for key, (_, new) in chosen.items()}
+
+
+def bytes_per_element(dtype: str) -> int:
+    """Return the size of an element; names of dtypes say how many bits one has."""
+    bits = re.search(r"\d+", dtype)
+    return int(bits.group()) // 8 if bits else 1
+
+
+def tensor_bytes(tensor: TensorSpec) -> int:
+    """Return the bytes that a tensor's elements take."""
+    return math.prod(tensor.shape) * bytes_per_element(tensor.dtype)

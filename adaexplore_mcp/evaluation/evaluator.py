@@ -1,16 +1,14 @@
-"""Judge candidates without a GPU: numbers by Triton's interpreter and language by its compiler, at the same time.
+"""Judge candidates: on a GPU, or without one by Triton's interpreter and its compiler.
 
-The one class that the services use; below it, each step has its module: `preparation` (the task), `numerics` and
-`compilation` (the candidate), `verdict` (what it all means).
+The one class that the services use; below it, each step has its module: `preparation` (the task), `verification` and
+`gpu_verification` (the candidate), `verdict` (what it all means).
 """
 
 import contextlib
 import hashlib
-import math
-import re
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,15 +17,20 @@ from typing import Any, TypeVar
 import anyio
 
 from adaexplore_mcp.errors import TaskError, WorkerLostError
+from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
+from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
+from adaexplore_mcp.evaluation.devices import Gpu
+from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.preparation import collect, examine, make_trials
+from adaexplore_mcp.evaluation.preparation import collect, examine, make_gpu_trials, make_trials, trials_on
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
+from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import TrialSource, Verification
-from adaexplore_mcp.models import Outcome, Target, TensorSpec, Workload
+from adaexplore_mcp.models import Outcome, Target, Workload
 
 __all__ = ["Evaluation", "Evaluator"]
 
@@ -35,10 +38,14 @@ DEFAULT_WORKLOAD = "default"
 KEPT_BYTES = 1 << 30  # of trials kept for later candidates
 KEPT_FILES = 400  # a set has 8 to 17, and many systems allow a process 1,024 descriptors
 USES = 50  # after this many candidates a task's trials are drawn anew
+KEPT_SHARE = 0.3  # of a GPU's memory: trials kept there
+CPU = "cpu"
 GOOD = frozenset({"correct", "plausible"})
 
 T = TypeVar("T")
 Report = Callable[[str], None]
+_Judged = tuple[list[WorkloadResult], dict[str, TrialSet], Environment, dict[str, Any]]
+"""What a candidate showed, by workload the trials used, the machine, and fields of the receipt."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +68,26 @@ class Evaluator:
 
     Args:
         pool: Worker processes.
-        target: What to compile for unless a request says otherwise.
+        target: What to compile for unless a request says otherwise, where there is no GPU.
         memory_bytes: What a process may take.
+        devices: The GPUs, and who is on them.
+        jobs: Configurations of an autotuner to compile side by side.
     """
 
-    def __init__(self, pool: WorkerPool, target: Target, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        target: Target,
+        memory_bytes: int,
+        devices: Devices | None = None,
+        jobs: int = 1,
+    ) -> None:
         self.pool = pool
+        self.devices = devices or Devices([], {})
         self._target = target
         self._memory_bytes = memory_bytes
+        self._jobs = jobs
+        self._lowered: dict[str, Plan] = {}
         self._kept: OrderedDict[str, tuple[TrialSet, int]] = OrderedDict()
         self._making: dict[str, anyio.Lock] = {}  # two candidates of a new task would both run its reference
 
@@ -99,9 +118,10 @@ class Evaluator:
                     workload,
                     target=self._target,
                     memory_bytes=self._memory_bytes,
+                    lower=not self.devices.gpus,
                 )
             )
-            trials = await self._trials(definition, plan.workload, plan.edits)
+            trials = await self._first_trials(definition, plan, report)
             undeclared = set(trials.mutated) - set(definition.mutates)
             if undeclared and definition.mutates:
                 names = ", ".join(sorted(undeclared))
@@ -115,7 +135,7 @@ class Evaluator:
                         "mutates": trials.mutated,
                         # What is changed in place is written too.
                         "bytes": plan.bytes
-                        + sum(_bytes(each) for each in plan.inputs if each.name in trials.mutated),
+                        + sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated),
                         "constant": trials.constant,
                         "zeros_pass": trials.zeros_pass,
                         "fixed": trials.fixed,
@@ -125,11 +145,47 @@ class Evaluator:
             )
         return plans
 
+    async def _first_trials(self, definition: Definition, plan: Plan, report: Report) -> TrialSet:
+        """Return trials of a task, on the kind of machine that candidates will be judged on.
+
+        Raises:
+            TaskError: There is too little memory for them.
+        """
+        if not self.devices.gpus:
+            return await self._trials(definition, plan.workload, plan.edits)
+        for needed in (self._needs(definition, plan), max(gpu.memory_bytes for gpu in self.devices.gpus)):
+            try:
+                async with self.devices.use(bytes_needed=needed, report=report) as gpu:
+                    return await self._gpu_trials(definition, plan, gpu)
+            except DeviceFullError as error:  # once more, without neighbours
+                full = error
+        msg = f"The GPU has too little memory for this task: {full}; one trial takes {plan.trial_bytes >> 20} MiB."
+        raise TaskError(msg, "Free memory of the GPU, or register smaller sizes.") from full
+
+    def _needs(self, definition: Definition, plan: Plan) -> int:
+        """Return the GPU memory that a workload takes, beside the trials that are kept."""
+        gpus = self.devices.gpus
+        made = any(_key(_on_gpu(definition, plan, gpu)) in self._kept for gpu in gpus)
+        return bytes_needed(plan, 0 if made else trials_on(plan, gpus[0]))
+
     async def _trials(self, definition: Definition, workload: Workload, edits: Sizes) -> TrialSet:
-        """Return the trials of a task at some sizes, from those kept where possible."""
-        key = hashlib.sha256(
-            f"{definition.digest} {workload.model_dump_json()} {sorted(edits.items())}".encode()
-        ).hexdigest()
+        """Return the trials of a task at some sizes, in memory files, from those kept where possible."""
+        make = partial(make_trials, self.pool, definition, workload, edits, target=self._target)
+        return await self._kept_or(
+            f"{definition.digest} {workload.model_dump_json()} {sorted(edits.items())}", make
+        )
+
+    async def _gpu_trials(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
+        """Return the trials of a workload on a GPU, from those kept where possible."""
+        make = partial(make_gpu_trials, self.pool, definition, plan, gpu)
+        try:
+            return await self._kept_or(_on_gpu(definition, plan, gpu), make)
+        except DeviceFullError:
+            self._forget_all(gpu.uuid)
+            return await self._kept_or(_on_gpu(definition, plan, gpu), make)
+
+    async def _kept_or(self, what: str, make: Callable[[], Awaitable[TrialSet]]) -> TrialSet:
+        key = _key(what)
         lock = self._making.setdefault(key, anyio.Lock())
         try:
             async with lock:
@@ -139,11 +195,9 @@ class Evaluator:
                     return known
                 if known is not None:
                     known.close()
-                trials = await _again_if_lost(
-                    partial(make_trials, self.pool, definition, workload, edits, target=self._target)
-                )
+                trials = await _again_if_lost(make)
                 self._kept[key] = trials, 1
-                self._forget()
+                self._forget(trials.gpu)
                 return trials
         finally:
             if not lock.statistics().tasks_waiting:
@@ -157,12 +211,22 @@ class Evaluator:
 
         return at
 
-    def _forget(self) -> None:
-        """Close the trials used longest ago while there are too many; never the latest."""
-        size = sum(trials.size for trials, _ in self._kept.values())
+    def _forget_all(self, gpu: str) -> None:
+        """Close all trials kept on a GPU; those in use live until their users are done."""
+        for key in [key for key, (trials, _) in self._kept.items() if trials.gpu == gpu]:
+            self._kept.pop(key)[0].close()
+
+    def _forget(self, gpu: str) -> None:
+        """Close the trials used longest ago while there are too many in some memory; never the latest."""
+        known = [key for key, (trials, _) in self._kept.items() if trials.gpu == gpu]
+        size = sum(self._kept[key][0].size for key in known)
         files = sum(trials.files for trials, _ in self._kept.values())
-        while len(self._kept) > 1 and (size > KEPT_BYTES or files > KEPT_FILES):
-            _, (oldest, _) = self._kept.popitem(last=False)
+        most = next(
+            (int(KEPT_SHARE * each.memory_bytes) for each in self.devices.gpus if each.uuid == gpu),
+            KEPT_BYTES,
+        )
+        while len(known) > 1 and (size > most or files > KEPT_FILES):
+            oldest, _ = self._kept.pop(known.pop(0))
             size, files = size - oldest.size, files - oldest.files
             oldest.close()
 
@@ -176,6 +240,7 @@ class Evaluator:
         *,
         task_id: str,
         target: Target | None = None,
+        device: str = "",
         timeout_s: float,
         report: Report,
     ) -> Evaluation:
@@ -186,65 +251,167 @@ class Evaluator:
             plans: As `examine` made them on this machine.
             source: The candidate, any bytes.
             task_id: For the outcome.
-            target: What to compile for; the default otherwise.
+            target: What to compile for, without a GPU; the default otherwise.
+            device: A GPU's label, index or UUID; cpu for none; empty for any, unless there is none or a target is given.
             timeout_s: Limit of each stage, in seconds.
             report: Told what is being done.
 
         Raises:
+            RequestError: There is no such GPU.
             TaskError: The reference is at fault.
             WorkerError: Workers of ours failed, twice.
         """
-        started = time.monotonic()
-        chosen = target or self._target
+        on_gpu = bool(device and device != CPU) or (not device and not target and bool(self.devices.gpus))
+        timeline = Timeline(report)
         candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
+        judged = (
+            self._verify_on_gpu(definition, plans, candidate, device, timeout_s=timeout_s, timeline=timeline)
+            if on_gpu
+            else self._verify_without(
+                definition, plans, candidate, target or self._target, timeout_s=timeout_s, timeline=timeline
+            )
+        )
+        results, trials, environment, receipt = await judged
         workers = await self.pool.workers()
-        layers = ", ".join(name for name in workers.layers.ORDER if workers.layers.on(name))
-        environment = Environment(
-            versions={
-                name: workers.versions[name] for name in ("torch", "triton") if name in workers.versions
-            },
-            isolation=f"{workers.layers.level} ({layers})" if layers else workers.layers.level,
-            target=chosen,
-        )
-        results: list[WorkloadResult] = []
-        seeds: dict[str, Any] = {}
-        verification = Verification(
-            self.pool,
-            candidate,
-            self._trials_of(definition),
-            target=chosen,
-            timeout_s=timeout_s,
-            report=report,
-        )
-        try:
-            for plan in plans:
-                trials = await self._trials(definition, plan.workload, plan.edits)
-                with trials.used():
-                    results.append(await verification.workload(plan, trials))
-                # What it printed can be read, and could hold the inputs: the next candidate gets others.
-                texts = _texts(results[-1])
-                trials.spent |= bool(texts)
-                seeds[plan.workload.name] = _seeds(trials, plan)
-                outcome = decide(definition, results, environment, task_id=task_id)
-                if outcome.status not in GOOD:
-                    break
-        finally:
-            await verification.close()
-        seconds = {**outcome.seconds, "total": round(time.monotonic() - started, 3)}
+        outcome = decide(definition, results, environment, task_id=task_id)
+        seconds = {**outcome.seconds, "total": round(timeline.seconds, 3)}
         outcome = outcome.model_copy(update={"seconds": seconds})
-        receipt = {
+        receipt |= {
             "task": definition.digest,
             "candidate_sha256": hashlib.sha256(source).hexdigest(),
             "policy": definition.policy.to_wire(),
-            "target": chosen,
+            "target": environment.target,
             "timeout_s": timeout_s,
             "versions": dict(workers.versions),
             "isolation": environment.isolation,
             "layers": dict(workers.layers.state),
-            "workloads": seeds,
+            "workloads": {
+                result.name: _seeds(trials[result.name], result.plan)
+                for result in results
+                if result.name in trials
+            },
             "seconds": seconds,
+            "timeline": timeline.to_wire(),
         }
-        return Evaluation(outcome, receipt, texts)
+        return Evaluation(outcome, receipt, _texts(results[-1]))
+
+    async def _environment(self, target: str) -> Environment:
+        """Say what every outcome says about the machine."""
+        workers = await self.pool.workers()
+        layers = ", ".join(name for name in workers.layers.ORDER if workers.layers.on(name))
+        return Environment(
+            versions={
+                name: workers.versions[name] for name in ("torch", "triton") if name in workers.versions
+            },
+            isolation=f"{workers.layers.level} ({layers})" if layers else workers.layers.level,
+            target=target,
+        )
+
+    async def _verify_without(
+        self,
+        definition: Definition,
+        plans: Sequence[Plan],
+        candidate: Candidate,
+        target: Target,
+        *,
+        timeout_s: float,
+        timeline: Timeline,
+    ) -> "_Judged":
+        """Judge by the interpreter and the compiler."""
+        environment = await self._environment(target)
+        results: list[WorkloadResult] = []
+        used: dict[str, TrialSet] = {}
+        verification = Verification(
+            self.pool,
+            candidate,
+            self._trials_of(definition),
+            target=target,
+            timeout_s=timeout_s,
+            report=timeline.begin,
+        )
+        try:
+            for each in plans:
+                plan = await self._for_cpu(definition, each)
+                trials = used[plan.workload.name] = await self._trials(definition, plan.workload, plan.edits)
+                with trials.used():
+                    results.append(await verification.workload(plan, trials))
+                _spend(trials, results[-1])
+                if decide(definition, results, environment, task_id="").status not in GOOD:
+                    break
+        finally:
+            await verification.close()
+        return results, used, environment, {}
+
+    async def _for_cpu(self, definition: Definition, plan: Plan) -> Plan:
+        """Return a plan with sizes that a CPU can compute; one made on a machine with a GPU has none."""
+        if plan.lowering_tried or not plan.too_large:
+            return plan
+        key = f"{definition.digest} {plan.workload.name}"
+        if key not in self._lowered:
+            made = await examine(
+                self.pool,
+                definition,
+                plan.workload,
+                target=self._target,
+                memory_bytes=self._memory_bytes,
+                lower=True,
+            )
+            kept = {
+                "mutates": plan.mutates,
+                "bytes": plan.bytes,
+                "constant": plan.constant,
+                "fixed": plan.fixed,
+            }
+            self._lowered[key] = made.model_copy(update=kept)
+        return self._lowered[key]
+
+    async def _verify_on_gpu(
+        self,
+        definition: Definition,
+        plans: Sequence[Plan],
+        candidate: Candidate,
+        device: str,
+        *,
+        timeout_s: float,
+        timeline: Timeline,
+    ) -> "_Judged":
+        """Judge on a GPU; what does not compile never reaches it."""
+        first = self.devices.find(device)
+        properties = await self.pool.properties(first)
+        results: list[WorkloadResult] = []
+
+        async def trials_on(plan: Plan, gpu: Gpu) -> TrialSet:
+            return await self._gpu_trials(definition, plan, gpu)
+
+        def take(needed: int) -> AbstractAsyncContextManager[Gpu]:
+            # The workloads that follow stay where the first was judged.
+            pinned = verification.gpu.label if verification.gpu is not None else device
+            return self.devices.use(pinned, bytes_needed=needed, report=timeline.begin)
+
+        verification = GpuVerification(
+            self.pool,
+            candidate,
+            trials_on,
+            take,
+            running=self.devices.running,
+            needs=partial(self._needs, definition),
+            target=properties,
+            timeout_s=timeout_s,
+            jobs=self._jobs,
+            timeline=timeline,
+        )
+        environment = await self._environment(str(properties["name"]))
+        try:
+            for plan in plans:
+                results.append(await verification.workload(plan))
+                if (trials := verification.trials.get(plan.workload.name)) is not None:
+                    _spend(trials, results[-1])
+                if decide(definition, results, environment, task_id="").status not in GOOD:
+                    break
+        finally:
+            await verification.close()
+        receipt = {"device": {**properties, **verification.described()}}
+        return results, verification.trials, environment, receipt
 
     # --- life
 
@@ -264,6 +431,15 @@ class Evaluator:
             self._kept.popitem()[1][0].close()
 
 
+def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:
+    """Return what tells the trials of a workload on a GPU from all others."""
+    return f"{definition.digest} {plan.workload.model_dump_json()} {gpu.uuid}"
+
+
+def _key(what: str) -> str:
+    return hashlib.sha256(what.encode()).hexdigest()
+
+
 async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
     """Do something once more where a worker of ours was lost on the way."""
     try:
@@ -272,10 +448,9 @@ async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
         return await work()
 
 
-def _bytes(tensor: TensorSpec) -> int:
-    """Return the bytes that a tensor's elements take; names of dtypes say how many bits one has."""
-    bits = re.search(r"\d+", tensor.dtype)
-    return math.prod(tensor.shape) * (int(bits.group()) // 8 if bits else 1)
+def _spend(trials: TrialSet, result: WorkloadResult) -> None:
+    """What a candidate printed can be read, and could hold the inputs: the next candidate gets others."""
+    trials.spent |= bool(_texts(result))
 
 
 def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adaexplore_mcp.errors import TaskError
+from adaexplore_mcp.evaluation.buffers import Buffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import text
-from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
-from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.definition import bytes_per_element
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Policy
 
-__all__ = ["Judging", "Mismatch"]
+__all__ = ["Judging", "Mismatch", "room_for"]
 
 MAX_OUTPUTS = 4096
 STALE_NRMSE = 0.01
@@ -50,13 +50,13 @@ class Judging:
     """Judges the calls of one candidate.
 
     Args:
-        pool: To reach the judge.
+        buffers: Where the outputs lie, and whose judge is asked.
         candidate: Whose policy holds.
         trials: What is expected.
     """
 
-    def __init__(self, pool: WorkerPool, candidate: Candidate, trials: TrialSet) -> None:
-        self._pool = pool
+    def __init__(self, buffers: Buffers, candidate: Candidate, trials: TrialSet) -> None:
+        self._buffers = buffers
         self._trials = trials
         self._rule = rule_of(candidate.policy)
 
@@ -88,15 +88,16 @@ class Judging:
         Raises:
             FrameError: The process describes no outputs.
             TaskError: What the reference's process left is no yardstick.
+            DeviceFullError: The GPU has too little memory left to compare.
         """
         got = check_entries(answer.get("outputs"))
-        if not seal(file):
+        if not self._buffers.settled(file):
             return Mismatch(
                 "outputs_kept_writable", name, {"detail": "its outputs stayed mapped for writing"}
             )
         if (found := self._described(trial, answer, got, name)) is not None:
             return found
-        if os.fstat(file).st_size > _described_bytes(got) + PADDING:
+        if self._buffers.gpu is None and os.fstat(file).st_size > _described_bytes(got) + PADDING:
             raise FrameError("more bytes than its outputs have")
         changing = frozenset(self._trials.aliases) if later else frozenset()
         reply = await self._compare(trial, got, file, inputs=inputs, poison=poison, left_out=changing)
@@ -132,11 +133,13 @@ class Judging:
         look = inputs is not None and trial.inputs.file is not None
         if look:
             files += [*trial.inputs.files, int(inputs or 0)]
-        reply = await self._pool.judge(
+        message = await self._buffers.judge(
             {
                 "op": "compare",
                 "expected": compared(trial.expected.message),
+                "expected_bytes": trial.expected.held,
                 "got": compared(got),
+                "room": room_for(trial),
                 "inputs": trial.inputs.message,
                 "mutated": self._trials.mutated if look else [],
                 "rule": self._rule,
@@ -145,6 +148,7 @@ class Judging:
             },
             files,
         )
+        reply = message.body
         if "malformed" in reply:
             raise FrameError(reply["malformed"])
         if "no_yardstick" in reply:
@@ -208,7 +212,7 @@ def rule_of(policy: Policy) -> dict[str, Any]:
     }
 
 
-async def audit(pool: WorkerPool, expected: Attachment, policy: Policy, accumulation: int) -> bool:
+async def audit(buffers: Buffers, expected: Attachment, policy: Policy, accumulation: int) -> bool:
     """Try whether the judge can read what a reference gave; tell whether zeros would pass in its place.
 
     Raises:
@@ -219,10 +223,11 @@ async def audit(pool: WorkerPool, expected: Attachment, policy: Policy, accumula
     request = {
         "op": "audit",
         "expected": [entry for entry in expected.message if "plain" not in entry],
+        "expected_bytes": expected.held,
         "rule": rule_of(policy),
         "accumulation": accumulation,
     }
-    reply = await pool.judge(request, [expected.file])
+    reply = (await buffers.judge(request, [expected.file])).body
     if "malformed" in reply:
         msg = f"The reference's outputs cannot be compared: {reply['malformed']}."
         raise TaskError(msg, "Return tensors of a dtype that torch can convert to float64 on the CPU.")
@@ -277,10 +282,12 @@ def _structure(entries: Sequence[Mapping[str, Any]]) -> str:
 
 def expects_the_same(one: Trial, other: Trial) -> bool:
     """Tell whether two trials expect the same bytes, as where a task's output is constant."""
-    if (
-        one.expected.file is None
-        or other.expected.file is None
-        or one.expected.message != other.expected.message
-    ):
-        return False
-    return first_bytes(one.expected.file) == first_bytes(other.expected.file)
+    a, b = one.expected, other.expected
+    return a.file is not None and b.file is not None and a.message == b.message and a.digests == b.digests
+
+
+def room_for(trial: Trial) -> int:
+    """Return the bytes that outputs take which are as a trial expects them, one after the other."""
+    tensors = [entry for entry in trial.expected.message if "plain" not in entry]
+    sizes = (math.prod(entry["shape"]) * bytes_per_element(entry["dtype"]) for entry in tensors)
+    return max(64, sum(-(-int(size) // 64) * 64 for size in sizes))

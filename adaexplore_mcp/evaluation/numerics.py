@@ -9,12 +9,11 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import anyio.to_thread
-
+from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import (
     CallFacts,
@@ -26,14 +25,12 @@ from adaexplore_mcp.evaluation.claims import (
     number,
     texts,
 )
-from adaexplore_mcp.evaluation.judging import Judging, Mismatch
-from adaexplore_mcp.evaluation.memfiles import copy_file, empty_file, refill
-from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.judging import Judging, Mismatch, room_for
 from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
 
-__all__ = ["NumericsReport", "run_numerics"]
+__all__ = ["NumericsReport", "Setting", "run_numerics"]
 
 REPEATS_S = 0.08  # a kernel that is cheap enough is called again and again for this long
 STILL_S = (
@@ -42,6 +39,10 @@ STILL_S = (
 SHUFFLED_FACTOR = 3.0
 MIN_CALLS = 6
 MAX_CALLS = 24
+BUILDER, BUILD_S = (
+    b"cpp_extension",
+    240.0,
+)  # C++ and CUDA are built while the candidate is imported, in a minute or two
 CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than the first
 
 
@@ -74,6 +75,7 @@ class NumericsReport:
         ended: How its process ended, if it ended by itself.
         timed_out_s: The limit it overran; 0 if it did not.
         slow: How far it was by then, if it was still getting on; empty if it hung.
+        last_kernel: The kernel that it last launched then.
         mismatch: What was wrong with its outputs.
         passed: The judge's comparison of the worst output that passed, and the name of its trial.
         calls: Times it was called and compared.
@@ -94,6 +96,7 @@ class NumericsReport:
     ended: EndReport | None = None
     timed_out_s: float = 0.0
     slow: str = ""
+    last_kernel: str = ""
     mismatch: Mismatch | None = None
     passed: Mapping[str, Any] | None = None
     calls: int = 0
@@ -114,25 +117,38 @@ class NumericsReport:
         return self.failure is None and self.ended is None and not self.timed_out_s and self.mismatch is None
 
 
+@dataclass(frozen=True)
+class Setting:
+    """Where and how a candidate is run.
+
+    Args:
+        buffers: Where its inputs and outputs lie, and its process comes from.
+        load: What its engine needs, as fields of the request `load`.
+        files: Descriptors that go with them.
+        timeout_s: Limit of each stage: load, construct, and all calls together.
+        report: Told what is being done.
+        measure: Ask what torch does itself in a call.
+        configurations: Positions of an autotuner's configurations that are ready to run; None for all.
+    """
+
+    buffers: Buffers
+    load: Mapping[str, Any]
+    timeout_s: float
+    report: Callable[[str], None]
+    files: Sequence[int] = ()
+    measure: bool = True
+    configurations: Sequence[int] | None = None
+
+
 async def run_numerics(
-    pool: WorkerPool,
-    candidate: Candidate,
-    trials: TrialSet,
-    *,
-    target: str,
-    timeout_s: float,
-    report: Callable[[str], None],
-    once: bool = False,
+    setting: Setting, candidate: Candidate, trials: TrialSet, *, once: bool = False
 ) -> NumericsReport:
     """Run a candidate against the trials of one workload.
 
     Args:
-        pool: Where its process comes from.
+        setting: Where and how.
         candidate: What to run.
         trials: Kept open by the caller.
-        target: Whose properties `torch.cuda` shows to the candidate.
-        timeout_s: Limit of each stage: load, construct, and all calls together.
-        report: Told what is being done.
         once: Make a single call, where the others were made at other sizes.
 
     Returns:
@@ -143,18 +159,26 @@ async def run_numerics(
     """
     started = time.monotonic()
     seen = NumericsReport()
-    async with pool.session("candidate", "interpret") as session:
-        run = _Run(pool, session, candidate, trials, seen, target=target, timeout_s=timeout_s, report=report)
+    async with setting.buffers.candidate() as session:
+        run = _Run(setting, session, candidate, trials, seen)
         try:
             with contextlib.suppress(_Decided):
                 await (run.first() if once else run.all())
                 seen.stage = "done"
         except SessionTimeoutError as error:
-            seen.timed_out_s = timeout_s
+            seen.timed_out_s = setting.timeout_s
             seen.slow = run.slow()
+            seen.last_kernel = run.progress.kernel if run.progress is not None else ""
             seen.report = error.report
         except SessionEndedError as error:
             seen.ended = error.report
+        except DeviceFullError as error:
+            await session.end()
+            seen.failure = Failure(
+                kind="memory",
+                type="OutOfMemory",
+                message=f"it holds so much GPU memory that its outputs cannot be compared: {error}",
+            )
         except FrameError as error:
             # Its harness does not speak like this: the candidate does, on a descriptor that is not its own.
             seen.mismatch = Mismatch("forged_result", "", {"detail": f"it sent what is no result: {error}"})
@@ -170,24 +194,20 @@ class _Run:
 
     def __init__(
         self,
-        pool: WorkerPool,
+        setting: Setting,
         session: Session,
         candidate: Candidate,
         trials: TrialSet,
         seen: NumericsReport,
-        *,
-        target: str,
-        timeout_s: float,
-        report: Callable[[str], None],
     ) -> None:
-        self.pool = pool
+        self.setting = setting
+        self.buffers = setting.buffers
         self.session = session
         self.candidate = candidate
         self.trials = trials
         self.seen = seen
-        self.target = target
-        self.timeout_s = timeout_s
-        self.report = report
+        self.timeout_s = setting.timeout_s
+        self.report = setting.report
         self.slots: dict[int, tuple[Trial, int]] = {}
         self.lanes = "nan"
         self.longest_call_s = 0.0
@@ -195,14 +215,20 @@ class _Run:
         self.progress: Progress | None = None
         self.moved_at = 0.0
         self.random = random.SystemRandom()
-        self.judging = Judging(pool, candidate, trials)
+        self.judging = Judging(setting.buffers, candidate, trials)
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether Triton's interpreter runs it."""
+        return self.buffers.gpu is None
 
     def close(self) -> None:
-        """Close the files that the candidate shared."""
+        """Close the memory that the candidate shared."""
         for _, file in self.slots.values():
             if file >= 0:
                 os.close(file)
         self.slots.clear()
+        self.buffers.close()
 
     async def first(self) -> None:
         """Load, construct, and call once."""
@@ -253,6 +279,8 @@ class _Run:
         if self.seen.failure is not None:
             self._take_findings(message.body)
             raise _Decided
+        if self.seen.integrity.misconduct:  # no number it could still give changes that
+            raise _Decided
         answer = message.body.get("ok")
         if not isinstance(answer, dict):
             raise FrameError("a reply without an answer")
@@ -266,7 +294,7 @@ class _Run:
 
     def slow(self) -> str:
         """Return how far a call was that still went on when its time was over; empty if it hung."""
-        if self.progress is None or time.monotonic() - self.moved_at > STILL_S:
+        if self.progress is None or time.monotonic() - self.moved_at > min(STILL_S, self.timeout_s / 2):
             return ""
         return str(self.progress)
 
@@ -274,12 +302,13 @@ class _Run:
         self.report("importing the candidate")
         await self._ask(
             "load",
+            self.setting.files,
             source=base64.b64encode(self.candidate.source).decode("ascii"),
             entry=self.candidate.entry,
             format=self.candidate.format,
             changes=self.trials.changes,
-            target=self.target,
-            timeout_s=self.timeout_s,
+            timeout_s=self.timeout_s + (BUILD_S if BUILDER in self.candidate.source else 0.0),
+            **self.setting.load,
         )
 
     async def _construct(self, seed: int, init: Attachment) -> None:
@@ -304,12 +333,10 @@ class _Run:
         known = self.slots.get(slot)
         if known is not None and _same_layout(known[0], trial):
             if trial.inputs.file is not None:
-                await anyio.to_thread.run_sync(refill, known[1], trial.inputs.file)
+                await self.buffers.refill(known[1], trial.inputs)
             self.slots[slot] = trial, known[1]
             return None if known[1] < 0 else known[1]
-        file = (
-            -1 if trial.inputs.file is None else await anyio.to_thread.run_sync(copy_file, trial.inputs.file)
-        )
+        file = -1 if trial.inputs.file is None else await self.buffers.copy(trial.inputs)
         if known is not None and known[1] >= 0:
             os.close(known[1])
         self.slots[slot] = trial, file
@@ -336,7 +363,8 @@ class _Run:
         poison = "nan" if self.seen.calls % 2 == 0 else "huge"
         left = self.timeout_s if required else max(0.1, self.calls_end - time.monotonic())
         started = time.monotonic()
-        with _outputs() as file:
+        room = room_for(trial)
+        async with self.buffers.outputs(room) as file:
             answer = await self._ask(
                 "call",
                 [file],
@@ -348,6 +376,9 @@ class _Run:
                 order_seed=order_seed,
                 limit_s=limit_s,
                 detail=detail,
+                measure=detail and self.setting.measure,
+                room=room,
+                output_bytes=[room],
                 timeout_s=left,
             )
             self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)
@@ -374,7 +405,7 @@ class _Run:
             await self._call(first, slot=0, detail=True, required=True)
         except _Decided:
             found = self.seen.mismatch
-            if found is None or found.check not in UNDEFINED_LANES:
+            if not self.interpreted or found is None or found.check not in UNDEFINED_LANES:
                 raise
             self.lanes = "zero"
             self.seen.mismatch = None
@@ -390,8 +421,9 @@ class _Run:
         if self.seen.calls < 2:
             return
         name = "the outputs of the first call, after later calls"
-        with _outputs() as file:
-            answer = await self._ask("again", [file], timeout_s=self.timeout_s)
+        room = room_for(first)
+        async with self.buffers.outputs(room) as file:
+            answer = await self._ask("again", [file], room=room, timeout_s=self.timeout_s)
             try:
                 await self._judge(first, answer, file, name=name, later=True)
             except _Decided:
@@ -406,7 +438,8 @@ class _Run:
         """Run every autotune configuration once for its numbers, as far as time allows."""
         count = max(self.seen.facts.autotuned.values(), default=0)
         end = time.monotonic() + CONFIGURATIONS_S
-        for config in range(1, min(count, 64)):
+        ready = range(count) if self.setting.configurations is None else self.setting.configurations
+        for config in ready[1 : min(count, 64)]:
             if time.monotonic() > end or not self._affordable():
                 break
             await self._call(
@@ -420,7 +453,9 @@ class _Run:
         while self.seen.calls < MAX_CALLS and self._affordable(2.0):
             if time.monotonic() > end and (self.seen.calls >= MIN_CALLS or self.longest_call_s > 1.0):
                 break
-            await self._call(self.random.choice(trials), slot=0, name=f"call {self.seen.calls + 1}")
+            # Not the first: what a later call leaves in its outputs is to differ.
+            trial = self.random.choice(trials[1:] or trials)
+            await self._call(trial, slot=0, name=f"call {self.seen.calls + 1}")
 
     async def _weights(self) -> None:
         """Try other weights: loaded where names match, else given by construction under another seed."""
@@ -454,7 +489,7 @@ class _Run:
         Last of all, since a call that is cut short may leave a workspace in disorder. Programs that wait for each other
         may never end in another order, here where they run one at a time: that is told, not judged.
         """
-        if self.seen.facts.programs < 2 or not self._affordable(SHUFFLED_FACTOR):
+        if not self.interpreted or self.seen.facts.programs < 2 or not self._affordable(SHUFFLED_FACTOR):
             return
         trial = self.trials.named("constructor")[0]
         if self.trials.named("randomised"):
@@ -527,16 +562,6 @@ class _Run:
             if check is not None and not (check == "race" and each.atomics_used):
                 evidence = {"detail": each.detail}
                 self._decide(Mismatch(check, trial, evidence, solid=True, kernel=each.kernel, line=each.line))
-
-
-@contextlib.contextmanager
-def _outputs() -> Iterator[int]:
-    """Give a file for the outputs of one call."""
-    file = empty_file()
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _same_layout(one: Trial, other: Trial) -> bool:

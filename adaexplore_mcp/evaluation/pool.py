@@ -2,7 +2,9 @@
 
     server ── supervisor ── base ─┬─ judge
                                   ├─ interpreting parent ── stub ── candidate | reference
-                                  └─ compiling parent ───── stub ── candidate
+                                  ├─ compiling parent ───── stub ── candidate
+                                  ├─ GPU parent ─────────── stub ── candidate | reference, with CUDA
+                                  └─ one judge per GPU, with CUDA
 
 A session is one confined process for one candidate or task. Everything it says is data; when it breaks, hangs or lies
 it costs its own session only.
@@ -14,6 +16,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,19 +28,23 @@ import anyio.to_thread
 
 from adaexplore_mcp.errors import WorkerError, WorkerLostError
 from adaexplore_mcp.evaluation import boot
-from adaexplore_mcp.evaluation.channel import Channel
+from adaexplore_mcp.evaluation.channel import Channel, Message
+from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.sandbox import Layers
 from adaexplore_mcp.evaluation.scratch import ScratchError, ScratchFolder
 from adaexplore_mcp.evaluation.session import Session
+from adaexplore_mcp.evaluation.supervisor import descendants
 from adaexplore_mcp.evaluation.wire import FrameError
 
-__all__ = ["WorkerPool", "Workers"]
+__all__ = ["Role", "WorkerPool", "Workers"]
 
-ParentKind = Literal["interpret", "compile"]
-Role = Literal["candidate", "reference", "compile"]
+ParentKind = Literal["interpret", "compile", "cuda"]
+Role = Literal["candidate", "reference", "compile", "gpu_candidate", "gpu_reference"]
 
-SPARE_ROLES: frozenset[Role] = frozenset({"candidate", "compile"})
+SPARE_ROLES: frozenset[Role] = frozenset({"candidate", "compile", "gpu_candidate"})
+CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 SPARE_LIFE_S = 600.0
+ROOM_FOR_SPARES = 32 << 30
 SESSION_LIFE_S = (
     7200.0  # a stub ends its session after this, whatever the server does; deadlines end it long before
 )
@@ -74,6 +81,7 @@ class Workers:
         versions: python, torch, numpy, triton of the worker interpreter.
         parents: Channels to the long-lived workers that were asked for.
         ready: Those of them that have said they are.
+        properties: By UUID, what each GPU's judge says of it: the fields of a `targets.Target`.
     """
 
     scratch: ScratchFolder
@@ -84,6 +92,7 @@ class Workers:
     versions: Mapping[str, str]
     parents: dict[str, Channel] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
+    properties: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def lost(self) -> bool:
@@ -111,10 +120,17 @@ class WorkerPool:
         scratch: Folder below which this server's private folder is made.
         memory_bytes: What one session may take.
         stderr: Where the workers' own log goes; None for this process's.
+        gpus: Those that are used.
     """
 
     def __init__(
-        self, worker_python: Path, scratch: Path, memory_bytes: int, stderr: int | None = None
+        self,
+        worker_python: Path,
+        scratch: Path,
+        memory_bytes: int,
+        stderr: int | None = None,
+        *,
+        gpus: Sequence[Gpu] = (),
     ) -> None:
         self._python = worker_python
         self._scratch = scratch
@@ -123,10 +139,14 @@ class WorkerPool:
         self._workers: Workers | None = None
         self._starting = anyio.Lock()  # one generation at a time
         self._forking = anyio.Lock()  # requests on one connection must not interleave
-        self._roles = {role: anyio.Lock() for role in ("interpret", "compile", "judge")}  # one of each
-        self._judging = anyio.Lock()  # the judge answers one request after the other
-        self._spares: dict[Role, tuple[Session, float]] = {}
-        self._preparing: set[Role] = set()
+        self.gpus = tuple(gpus)
+        kinds = ["interpret", "compile", "judge"]  # one of each
+        if gpus:
+            kinds += ["cuda", *(_judge_of(gpu) for gpu in gpus)]
+        self._roles = {role: anyio.Lock() for role in kinds}
+        self._judging = {role: anyio.Lock() for role in kinds}  # a judge answers one request after the other
+        self._spares: dict[tuple[Role, str], list[tuple[Session, float]]] = defaultdict(list)
+        self._preparing: Counter[tuple[Role, str]] = Counter()
         self.sessions = 0
         self.last_used = time.monotonic()
 
@@ -212,6 +232,8 @@ class WorkerPool:
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
+            # torch.compile's own pool of processes, and the thread that watches it.
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         }
@@ -250,7 +272,8 @@ class WorkerPool:
         if workers is None:
             return
         while self._spares:
-            await self._spares.popitem()[1][0].abandon()
+            for spare, _ in self._spares.popitem()[1]:
+                await spare.abandon()
         for channel in (*workers.parents.values(), workers.base):
             await channel.close()
         with anyio.CancelScope(shield=True):
@@ -270,6 +293,10 @@ class WorkerPool:
         async with self._starting:
             await self._drop()
 
+    def pids(self) -> set[int]:
+        """Return the ids of all worker processes; reads /proc."""
+        return set() if self._workers is None else descendants(self._workers.supervisor.pid)
+
     def shutdown_now(self, wait_s: float = 2.0) -> None:
         """End all workers without an event loop, as from a signal handler; returns when they are gone."""
         workers, self._workers = self._workers, None
@@ -286,12 +313,13 @@ class WorkerPool:
             channel = workers.parents[role]
             if role not in workers.ready:
                 try:
-                    await self._await_trusted(channel, role)
+                    hello = await self._await_trusted(channel, role)
                 except BaseException:
                     workers.parents.pop(role, None)
                     await channel.close()
                     raise
                 workers.ready.add(role)
+                workers.properties |= {role: hello["properties"]} if "properties" in hello else {}
             return channel
 
     async def _request_trusted(self, workers: Workers, role: str) -> None:
@@ -300,12 +328,14 @@ class WorkerPool:
         workers.parents[role] = channel
         try:
             async with self._forking:
-                await workers.base.send({"op": "trusted", "role": role}, [theirs.fileno()])
+                kind, _, uuid = role.partition(":")
+                request = {"op": "trusted", "role": kind, "arguments": [uuid] if uuid else []}
+                await workers.base.send(request, [theirs.fileno()])
         finally:
             theirs.close()
 
     @staticmethod
-    async def _await_trusted(channel: Channel, role: str) -> None:
+    async def _await_trusted(channel: Channel, role: str) -> Mapping[str, Any]:
         try:
             with anyio.fail_after(START_S):
                 hello = await channel.receive()
@@ -315,6 +345,7 @@ class WorkerPool:
         if problem := hello.body["problem"]:
             msg = f"The {role} worker cannot start: {problem}. Run `adaexplore-mcp doctor`."
             raise WorkerError(msg)
+        return hello.body
 
     async def _forget(self, role: str, lost: Channel) -> None:
         """Drop a long-lived worker that was lost, unless another has taken its place; the next use starts another."""
@@ -325,61 +356,71 @@ class WorkerPool:
 
     @asynccontextmanager
     async def session(
-        self, role: Role, parent: ParentKind, *, readable: Sequence[str] = ()
+        self, role: Role, parent: ParentKind, *, readable: Sequence[str] = (), gpu: Gpu | None = None
     ) -> AsyncIterator[Session]:
         """Run a confined process for as long as the context lasts.
 
-        Candidates get one that was forked ahead, so they do not wait the 60 ms that forking and confining take.
+        Candidates get one that was forked ahead, so they do not wait the 60 ms that forking and confining take, nor the
+        half second that CUDA takes to start.
 
         Args:
-            role: candidate, reference or compile.
+            role: What it does.
             parent: Which warm process to fork from.
             readable: Paths it may read beside Python's own.
+            gpu: The GPU it may use.
         """
         self.sessions += 1
         try:
-            opened = await self._take_spare(role, parent) if role in SPARE_ROLES else None
+            opened = await self._take_spare(role, parent, gpu) if role in SPARE_ROLES else None
             if opened is None:
-                opened = await self._open(role, parent, readable)
-            try:
+                opened = await self._open(role, parent, readable, gpu)
                 await opened.ready()
+            try:
+                if gpu is not None:
+                    await self._prepare_spare(role, parent, gpu)  # the next one starts CUDA meanwhile
                 yield opened
             finally:
                 with anyio.CancelScope(shield=True):
                     await opened.end()
-                    await self._prepare_spare(role, parent)
+                    await self._prepare_spare(role, parent, gpu)
         finally:
             self.sessions -= 1
             self.last_used = time.monotonic()
 
-    async def _prepare_spare(self, role: Role, parent: ParentKind) -> None:
+    async def _prepare_spare(self, role: Role, parent: ParentKind, gpu: Gpu | None) -> None:
         """Ask for the next session now, when nobody waits: it takes 150 ms of a core to fork and get ready."""
+        key = _spare_of(role, gpu)
         if (
             role not in SPARE_ROLES
-            or role in self._spares
-            or role in self._preparing
+            or len(self._spares[key]) + self._preparing[key] >= _spares_wanted(gpu)
             or self._workers is None
             or self._workers.lost  # nobody waits, so nothing is started for it
         ):
             return
-        self._preparing.add(role)
+        self._preparing[key] += 1
         try:
             with contextlib.suppress(WorkerError):
-                self._spares[role] = await self._open(role, parent, ()), time.monotonic()
+                self._spares[key].append((await self._open(role, parent, (), gpu), time.monotonic()))
         finally:
-            self._preparing.discard(role)
+            self._preparing[key] -= 1
 
-    async def _take_spare(self, role: Role, parent: ParentKind) -> Session | None:
+    async def _take_spare(self, role: Role, parent: ParentKind, gpu: Gpu | None) -> Session | None:
         await self._trusted(
             await self.workers(), parent
         )  # a spare of lost workers is of no use: this notices
-        spare, forked_at = self._spares.pop(role, (None, 0.0))
-        if spare is not None and (spare.lost or time.monotonic() - forked_at > SPARE_LIFE_S):
-            await spare.end()
+        if not (spares := self._spares[_spare_of(role, gpu)]):
             return None
-        return spare
+        spare, forked_at = spares.pop(0)
+        if not spare.lost and time.monotonic() - forked_at < SPARE_LIFE_S:
+            with contextlib.suppress(WorkerError):  # it could not get ready: another one may
+                await spare.ready()
+                return spare
+        await spare.end()
+        return None
 
-    async def _open(self, role: Role, parent: ParentKind, readable: Sequence[str]) -> Session:
+    async def _open(
+        self, role: Role, parent: ParentKind, readable: Sequence[str], gpu: Gpu | None
+    ) -> Session:
         name = f"{role}-{secrets.token_hex(6)}"
         request = {
             "op": "session",
@@ -388,6 +429,7 @@ class WorkerPool:
             "memory_bytes": self.memory_bytes,
             "lifetime_s": SESSION_LIFE_S,
             "readable": list(readable),
+            "gpu": None if gpu is None else {"uuid": gpu.uuid, "nodes": [gpu.node, *CONTROL_NODES]},
         }
         for attempt in (1, 2):
             workers = await self.workers()
@@ -414,25 +456,59 @@ class WorkerPool:
                 control_end.close()
         raise AssertionError("unreachable")
 
-    async def judge(self, body: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-        """Ask the judge to compare; it alone sees expected outputs.
+    async def properties(self, gpu: Gpu) -> Mapping[str, Any]:
+        """Return what a GPU is, as its judge says: the fields of a `targets.Target`.
+
+        Raises:
+            WorkerError: It cannot be used; says why.
+        """
+        role = _judge_of(gpu)
+        workers = await self.workers()
+        await self._trusted(workers, role)
+        return workers.properties[role]
+
+    async def judge(
+        self, body: Mapping[str, Any], descriptors: Sequence[int], gpu: Gpu | None = None
+    ) -> Message:
+        """Ask a judge; it alone sees expected outputs.
+
+        Args:
+            body: The request; see `workers.judge`.
+            descriptors: The memory it is about.
+            gpu: Where that memory lies; None for the host.
 
         Raises:
             WorkerLostError: It was lost twice.
         """
+        role = "judge" if gpu is None else _judge_of(gpu)
         for attempt in (1, 2):
             channel: Channel | None = None
             try:
-                async with self._judging:
-                    channel = await self._trusted(await self.workers(), "judge")
+                async with self._judging[role]:
+                    channel = await self._trusted(await self.workers(), role)
                     # Shielded: a reply left unread would answer the next request.
                     with anyio.CancelScope(shield=True), anyio.fail_after(JUDGE_S):
                         await channel.send(body, descriptors)
-                        return (await channel.receive()).body
+                        return await channel.receive()
             except (TimeoutError, WorkerLostError, FrameError) as error:
                 if channel is not None:
-                    await self._forget("judge", channel)
+                    await self._forget(role, channel)
                 if attempt == 2:
                     msg = f"The judge gave no answer: {error or f'none within {JUDGE_S:g} s'}."
                     raise WorkerLostError(msg) from error
         raise AssertionError("unreachable")
+
+
+def _judge_of(gpu: Gpu) -> str:
+    """Return the role of a GPU's judge."""
+    return f"gpu_judge:{gpu.uuid}"
+
+
+def _spares_wanted(gpu: Gpu | None) -> int:
+    """Return how many sessions are kept ready; one that has started CUDA takes 600 MiB of the GPU."""
+    return 2 if gpu is not None and gpu.memory_bytes >= ROOM_FOR_SPARES else 1
+
+
+def _spare_of(role: Role, gpu: Gpu | None) -> tuple[Role, str]:
+    """Return what a spare session is kept under."""
+    return role, "" if gpu is None else gpu.uuid

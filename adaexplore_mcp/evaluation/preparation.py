@@ -2,23 +2,28 @@
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from adaexplore_mcp.errors import TaskError
+from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
+from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.judging import audit, check_entries
-from adaexplore_mcp.evaluation.memfiles import first_bytes, seal
+from adaexplore_mcp.evaluation.memfiles import seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import TensorSpec, Workload
 
-__all__ = ["collect", "examine", "make_trials", "package_root"]
+__all__ = ["collect", "examine", "make_gpu_trials", "make_trials", "package_root", "trials_on"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +34,10 @@ LOWER_ALIGNED_S = 10.0
 OWN_SIZES_FLOPS = 3e8  # a matrix product of 512 x 512 x 512 takes the interpreter 2 to 3 s
 OWN_SIZES_ELEMENTS = 2e6  # 2,000 programs of 1,024 elements take about 2 s
 
-CONSTANT_BYTES = 1 << 22  # of the expected outputs, looked at to tell whether they are the same in all trials
+FIXED_BYTES = 1 << 22  # of an input, as far as its digest goes
+GPU_SHARE = 0.25  # of a GPU's memory: what the trials of one workload may take
+GPU_TRIALS_S = 5.0  # after this long only the most important trials are still made
+FEWEST_TRIALS = 4
 
 SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("first inputs", "constructor", "none"),
@@ -42,21 +50,25 @@ SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("constructor weights under another seed", "other seed", "times 0.01"),
 )
 """Name, weights and transformation of each trial; those that do not apply to a task are left out."""
+IMPORTANCE = (0, 1, 4, 7, 2, 5, 6, 3)
+"""Which trials stay where memory is short: positions in `SCHEDULE`, the first above all."""
 RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
 
 
 class _Reference:
     """A conversation with one task's process."""
 
-    def __init__(self, session: Session, memory_bytes: int) -> None:
+    def __init__(self, session: Session, memory_bytes: int, gpu: str = "") -> None:
         self._session = session
         self._memory_bytes = memory_bytes
+        self._gpu = gpu
 
     async def ask(self, op: str, *, timeout_s: float = REFERENCE_S, **fields: Any) -> Message:  # noqa: ANN401
         """Ask and return the answer.
 
         Raises:
             TaskError: The reference is at fault.
+            DeviceFullError: The GPU has too little memory left for it.
         """
         try:
             message = await self._session.request({"op": op, **fields}, timeout_s=timeout_s)
@@ -71,6 +83,9 @@ class _Reference:
             ) from error
         if (fault := message.body.get("fault")) is not None:
             where = f" (line {fault['line']})" if fault["line"] else ""
+            if self._gpu and fault["reason"] == "out_of_memory":
+                msg = f"the reference found no room on {self._gpu}: {fault['detail']}{where}"
+                raise DeviceFullError(msg)
             msg = f"The reference is not a task: {fault['detail']}{where}."
             raise TaskError(msg, _remedy(fault["reason"]))
         return message
@@ -130,35 +145,53 @@ def package_root(path: Path) -> Path:
 
 
 async def _load(
-    reference: _Reference, definition: Definition, workload: Workload, edits: Sizes, target: str
+    reference: _Reference,
+    definition: Definition,
+    workload: Workload,
+    edits: Sizes,
+    **machine: Any,  # noqa: ANN401 - JSON
 ) -> None:
     task = definition.to_worker(workload, edits)
-    await reference.ask("load", task=task, domains=definition.domains, target=target)
+    await reference.ask("load", task=task, domains=definition.domains, **machine)
 
 
 async def examine(
-    pool: WorkerPool, definition: Definition, workload: Workload, *, target: str, memory_bytes: int
+    pool: WorkerPool,
+    definition: Definition,
+    workload: Workload,
+    *,
+    target: str,
+    memory_bytes: int,
+    lower: bool,
 ) -> Plan:
     """Find out what a task costs at one workload, and at which sizes numbers can be compared here.
+
+    Args:
+        pool: Where the task's process comes from.
+        definition: The task.
+        workload: Which sizes.
+        target: What to imitate.
+        memory_bytes: What a process may take.
+        lower: Look for sizes that this CPU can compute; a GPU needs none.
 
     Raises:
         TaskError: It is not a task, or cannot be run on this machine.
     """
     async with pool.session("reference", "interpret") as session:
         reference = _Reference(session, pool.memory_bytes)
-        await _load(reference, definition, workload, {}, target)
+        await _load(reference, definition, workload, {}, target=target)
         with _understood():
-            return await _plan(reference, workload, memory_bytes)
+            return await _plan(reference, workload, memory_bytes, lower=lower)
 
 
-async def _plan(reference: _Reference, workload: Workload, memory_bytes: int) -> Plan:
+async def _plan(reference: _Reference, workload: Workload, memory_bytes: int, *, lower: bool) -> Plan:
     seen = (await reference.ask("examine")).body["ok"]
     changes = (await reference.ask("changes")).body["ok"]["changes"]
     cost: Mapping[str, Any] = seen["cost"]
     edits: Sizes = {}
     aligned: Sizes = {}
     too_large = cost["flops"] > OWN_SIZES_FLOPS or max(cost["elements"], cost["largest"]) > OWN_SIZES_ELEMENTS
-    if too_large:
+    if too_large and lower:
         edits = await _lowered(reference, "small", LOWER_S)
         aligned = await _lowered(reference, "aligned", LOWER_ALIGNED_S)
         if not edits and cost["peak_bytes"] > memory_bytes:
@@ -174,6 +207,9 @@ async def _plan(reference: _Reference, workload: Workload, memory_bytes: int) ->
         flops=cost["flops"],
         bytes=seen["bytes"],
         parameters=cost["parameters"],
+        accumulation=cost["accumulation"],
+        peak_bytes=cost["peak_bytes"],
+        lowering_tried=lower,
         inputs=_specs(seen["inputs"]),
         outputs=_specs(seen["outputs"]),
         state=seen["state"],
@@ -206,13 +242,59 @@ async def make_trials(
         TaskError: The reference is at fault: it raises, returns no tensors, is random, keeps state.
     """
     with contextlib.ExitStack() as undo:
-        async with pool.session("reference", "interpret") as session:
+        buffers = HostBuffers(pool)
+        async with buffers.reference() as session:
             reference = _Reference(session, pool.memory_bytes)
-            await _load(reference, definition, workload, edits, target)
+            await _load(reference, definition, workload, edits, target=target)
+            # The error bound belongs to the sizes at which numbers are compared.
+            cost = (await reference.ask("examine")).body["ok"]["cost"]
+            changes = (await reference.ask("changes")).body["ok"]["changes"]
             with _understood():
-                trials = await _Trials(reference, definition, undo).make()
+                maker = _Trials(reference, definition, buffers, undo)
+                trials = await maker.make(cost["accumulation"], cost["parameters"], changes)
         trials.zeros_pass = await audit(
-            pool, trials.trials[0].expected, definition.policy, trials.accumulation
+            buffers, trials.trials[0].expected, definition.policy, trials.accumulation
+        )
+        undo.pop_all()
+    return trials
+
+
+def trials_on(plan: Plan, gpu: Gpu) -> int:
+    """Return how many trials of a workload a GPU has memory for, as many as are of use at most."""
+    return min(
+        len(SCHEDULE), max(FEWEST_TRIALS, int(GPU_SHARE * gpu.memory_bytes / max(1, plan.trial_bytes)))
+    )
+
+
+async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
+    """Run the reference on a GPU, at the workload's own sizes; see `make_trials`.
+
+    Args:
+        pool: Worker processes.
+        definition: The task.
+        plan: Of the workload.
+        gpu: Where it runs.
+
+    Raises:
+        TaskError: The reference is at fault, or the GPU has too little memory for it.
+        DeviceFullError: Too little of it is free now.
+    """
+    buffers = GpuBuffers(pool, gpu)
+    with contextlib.ExitStack() as undo:
+        async with buffers.reference() as session:
+            reference = _Reference(session, pool.memory_bytes, gpu=gpu.name)
+            await _load(reference, definition, plan.workload, {}, flops=plan.flops)
+            with _understood():
+                maker = _Trials(reference, definition, buffers, undo)
+                trials = await maker.make(
+                    plan.accumulation,
+                    plan.parameters,
+                    plan.changes,
+                    most=trials_on(plan, gpu),
+                    seconds=GPU_TRIALS_S,
+                )
+        trials.zeros_pass = await audit(
+            buffers, trials.trials[0].expected, definition.policy, trials.accumulation
         )
         undo.pop_all()
     return trials
@@ -224,31 +306,58 @@ class _Trials:
     Args:
         reference: To ask.
         definition: The task.
+        buffers: Where inputs and outputs lie.
         undo: Closes every file taken, unless all goes well.
     """
 
-    def __init__(self, reference: _Reference, definition: Definition, undo: contextlib.ExitStack) -> None:
+    def __init__(
+        self, reference: _Reference, definition: Definition, buffers: Buffers, undo: contextlib.ExitStack
+    ) -> None:
         self._reference = reference
         self._definition = definition
+        self._buffers = buffers
         self._undo = undo
         self._construct_seeds = {"constructor": new_seed(), "other seed": new_seed()}
         self._state_seed = new_seed()
         self._first_seed = new_seed()
         self._states: dict[Weights, Attachment] = {}
 
-    async def make(self) -> TrialSet:
-        """Return the trials of `SCHEDULE` that apply."""
-        # The error bound belongs to the sizes at which numbers are compared.
-        cost = (await self._reference.ask("examine")).body["ok"]["cost"]
-        changes = (await self._reference.ask("changes")).body["ok"]["changes"]
+    async def make(
+        self,
+        accumulation: int,
+        parameters: int,
+        changes: list[dict[str, Any]],
+        *,
+        most: int = len(SCHEDULE),
+        seconds: float = math.inf,
+    ) -> TrialSet:
+        """Return the trials of `SCHEDULE` that apply.
+
+        Args:
+            accumulation: K of the error bound.
+            parameters: Elements of parameters and buffers.
+            changes: Changes of size constants in a candidate's source.
+            most: How many trials there is memory for.
+            seconds: After which only the most important ones are still made.
+        """
         inits = []
         for seed in self._construct_seeds.values():
             reply = await self._reference.ask("init", construct_seed=seed)
-            inits.append(self._encoded(reply.body["ok"], reply))
+            inits.append(self._in_file(reply.body["ok"], reply))
+        end = anyio.current_time() + seconds
         made: list[Trial] = []
+        left_out: list[str] = []
         first: Mapping[str, Any] = {}
-        for name, weights, transform in SCHEDULE:
-            if not _applies(weights, transform, self._definition, parameters=cost["parameters"]):
+        applicable = [
+            position
+            for position in IMPORTANCE
+            if _applies(*SCHEDULE[position][1:], self._definition, parameters=parameters)
+        ]
+        for position in sorted(applicable):
+            name, weights, transform = SCHEDULE[position]
+            late = anyio.current_time() > end and position not in applicable[:FEWEST_TRIALS]
+            if position not in applicable[:most] or late:
+                left_out.append(name)
                 continue
             constants = await self._constants() if weights == "constants randomised" else None
             if constants == []:
@@ -267,11 +376,13 @@ class _Trials:
             trials=made,
             mutated=[str(name) for name in first["mutated"]],
             aliases={str(output): str(source) for output, source in first["aliases"].items()},
-            accumulation=int(cost["accumulation"]),
+            accumulation=int(accumulation),
             changes=changes,
             not_wide=str(first["not_wide"]),
             constant=_constant(made),
             fixed=_fixed(made),
+            left_out=left_out,
+            gpu=self._buffers.gpu.uuid if self._buffers.gpu is not None else "",
         )
 
     async def _constants(self) -> list[str]:
@@ -299,24 +410,62 @@ class _Trials:
         if transform == "negated" and not answer["transformed"]:
             reply.close()
             return await self._trial("fresh inputs", weights, "none", constants, repeat=False)
-        inputs = self._encoded(answer["inputs"], reply)
-        expected = self._owned(check_entries(answer["expected"]), _taken(reply))
+        inputs = await self._encoded(answer["inputs"], reply)
+        expected = self._owned(
+            check_entries(answer["expected"]), self._taken(reply), int(answer["expected_bytes"])
+        )
+        whole = [(0, min(FIXED_BYTES, int(answer["expected_bytes"])))]
+        expected.digests = await self._digests(expected, whole, int(answer["expected_bytes"]))
         if "state" in answer:
-            state = self._encoded(answer["state"], reply)
+            state = await self._encoded(answer["state"], reply)
             if self._states.setdefault(weights, state) is not state:
                 state.close()  # the same parameters as in the trial before
         if transform != "none" and not answer["transformed"]:
             name = f"{name.split(',', maxsplit=1)[0]}, fresh inputs"
         return Trial(name, weights, inputs, expected, seed, answer["transformed"]), answer
 
-    def _encoded(self, message: Mapping[str, Any], reply: Message) -> Attachment:
-        """Take the file that belongs to an encoded value, if it holds tensors."""
-        return self._owned(message, _taken(reply) if message["table"] else None)
+    async def _encoded(self, message: Mapping[str, Any], reply: Message) -> Attachment:
+        """Take the memory that belongs to an encoded value, if it holds tensors."""
+        if not message["table"]:
+            return self._owned(message, None)
+        attachment = self._owned(message, self._taken(reply), int(message["size"]))
+        attachment.digests = await self._digests(attachment, message["storages"], int(message["size"]))
+        return attachment
 
-    def _owned(self, message: Any, file: int | None) -> Attachment:  # noqa: ANN401 - as `Attachment` has it
-        attachment = Attachment(message, file)
+    def _in_file(self, message: Mapping[str, Any], reply: Message) -> Attachment:
+        """Take an encoded value that lies in a memory file wherever the task runs: constructor arguments."""
+        return self._owned(message, _sealed(reply) if message["table"] else None)
+
+    def _owned(self, message: Any, file: int | None, size: int = 0) -> Attachment:  # noqa: ANN401 - as `Attachment` has it
+        attachment = Attachment(message, file, size if self._buffers.gpu is not None else 0)
         self._undo.callback(attachment.close)
         return attachment
+
+    def _taken(self, reply: Message) -> int:
+        """Take memory that nobody changes any more: a sealed file, or GPU memory of a process that is about to end.
+
+        Raises:
+            TaskError: There is none, or the task's process keeps it writable.
+        """
+        if self._buffers.gpu is None:
+            return _sealed(reply)
+        if (file := reply.take_descriptor()) is None:
+            raise TaskError("The reference's process does not hand over what it computed.", NO_TRICKS)
+        return file
+
+    async def _digests(self, attachment: Attachment, parts: Sequence[Any], size: int) -> list[str]:
+        """Return digests of the beginnings of some parts.
+
+        Raises:
+            TaskError: The reference's process describes what is not there.
+        """
+        request = {"op": "digest", "parts": parts, "size": size}
+        answer = (await self._buffers.judge(request, attachment.files)).body
+        if "malformed" in answer:
+            msg = f"The reference's process did not hand over what it computed: {answer['malformed']}."
+            raise TaskError(msg, NO_TRICKS)
+        digests: list[str] = answer["digests"]
+        return digests
 
 
 @contextlib.contextmanager
@@ -334,7 +483,7 @@ def _understood() -> Iterator[None]:
         raise TaskError(msg, NO_TRICKS) from error
 
 
-def _taken(reply: Message) -> int:
+def _sealed(reply: Message) -> int:
     """Take a file that nobody can change any more.
 
     Raises:
@@ -357,32 +506,24 @@ def _applies(weights: Weights, transform: str, definition: Definition, *, parame
 
 def _constant(trials: Sequence[Trial]) -> bool:
     """Tell whether the reference gave the same bytes in all trials, although inputs and weights differed."""
-    contents = [
-        first_bytes(trial.expected.file, CONSTANT_BYTES)
-        for trial in trials
-        if trial.expected.file is not None
-    ]
-    return (
-        len(contents) > 1
-        and len(set(contents)) == 1
-        and any(trial.inputs.message["table"] for trial in trials)
-    )
+    contents = {tuple(trial.expected.digests) for trial in trials if trial.expected.file is not None}
+    return len(trials) > 1 and len(contents) == 1 and any(trial.inputs.message["table"] for trial in trials)
 
 
 def _fixed(trials: Sequence[Trial]) -> list[str]:
     """Return the floating inputs that are the same under two seeds: what ignores them cannot be told."""
-    if len(trials) < 2 or trials[0].inputs.file is None or trials[1].inputs.file is None:
+    if len(trials) < 2:
         return []
     one, other = trials[0].inputs, trials[1].inputs
     if one.message["table"] != other.message["table"]:
         return []
-    names = []
-    for entry in one.message["table"]:
-        start, size = one.message["storages"][entry["storage"]]
-        known = "float" in entry["dtype"] and 0 < size <= CONSTANT_BYTES
-        if known and os.pread(int(one.file or 0), size, start) == os.pread(int(other.file or 0), size, start):
-            names.append(str(entry["path"]))
-    return names
+    return [
+        str(entry["path"])
+        for entry in one.message["table"]
+        if "float" in entry["dtype"]
+        and 0 < one.message["storages"][entry["storage"]][1] <= FIXED_BYTES
+        and one.digests[entry["storage"]] == other.digests[entry["storage"]]
+    ]
 
 
 def _refuse(answer: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from adaexplore_mcp.evaluation.claims import BuildClaim, Failure
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.numerics import NumericsReport
 from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Evidence, Facts, Scope
 
@@ -31,6 +32,7 @@ HARMLESS_OPERATORS = frozenset({
 })  # fmt: skip
 """Operators that move or make memory: no arithmetic that a kernel should have done."""
 
+NOT_COVERED_ON_GPU = ("timing", "races and reads beyond a tensor that did not show in these calls")
 NOT_COVERED = (
     "timing",
     "races that only show when programs run at the same time",
@@ -69,7 +71,10 @@ class WorkloadResult:
         compilation: At full size.
         first_look: The run at smaller sizes, where one at larger, aligned sizes decided.
         larger: One call at larger, aligned sizes, where the run at smaller ones passed and left programs alone.
+        gpu: The GPU it ran on; None where it was interpreted, or compiled only.
         constant: Whether the reference's outputs were the same in all trials.
+        occupants: Processes of others on the GPU, in words.
+        left_out: Trials for which there was too little GPU memory or time.
     """
 
     plan: Plan
@@ -79,11 +84,19 @@ class WorkloadResult:
     constant: bool = False
     first_look: NumericsReport | None = None
     larger: NumericsReport | None = None
+    gpu: Gpu | None = None
+    left_out: Sequence[str] = ()
+    occupants: Sequence[str] = ()
 
     @property
     def name(self) -> str:
         """Name of the workload."""
         return self.plan.workload.name
+
+    @property
+    def reduced(self) -> bool:
+        """Whether numbers were compared at lowered sizes."""
+        return self.gpu is None and self.plan.reduced
 
     @property
     def sizes(self) -> str:
@@ -99,7 +112,7 @@ class WorkloadResult:
 
     def alone(self) -> list[str]:
         """Return the kernels that ran as one program, or not at all, along an axis that has several at full size."""
-        if not self.plan.reduced or not self.numerics.clean or not self.compilation.faked:
+        if not self.reduced or not self.numerics.clean or not self.compilation.faked:
             return []
         here = {**self.numerics.facts.grids, **(self.larger.facts.grids if self.larger else {})}
         return [
@@ -225,6 +238,7 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
         yield f"Torch's own matmul and convolution operators did {share:.0%} of the task's FLOPs ({did})."
     if dots := [kind for kind in numerics.facts.dots if kind != "ieee"]:
         yield f"tl.dot multiplied {' and '.join(dots)} operands."
+    yield from _circumstances(result)
     if result.constant:
         yield "The reference's output is constant: it does not depend on inputs or weights."
     if numerics.weights_bound:
@@ -250,6 +264,12 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
         yield f"It asked for what needs a GPU: {refused}."
 
 
+def _circumstances(result: WorkloadResult) -> Iterator[str]:
+    """Yield what was special about the machine."""
+    if result.occupants:
+        yield f"Others use the GPU too: {', '.join(result.occupants)}."
+
+
 def _conduct(numerics: NumericsReport) -> Iterator[str]:
     """Yield what it did beside computing that is no reason to reject it."""
     if threads := len(numerics.integrity.threads):
@@ -272,10 +292,11 @@ def _first(numerics: NumericsReport) -> str:
 def scope(results: Sequence[WorkloadResult], environment: Environment) -> Scope:
     """Return what was covered, and what was not."""
     versions = environment.versions
-    not_covered = list(NOT_COVERED)
+    gpu = results[-1].gpu
+    not_covered = list(NOT_COVERED if gpu is None else NOT_COVERED_ON_GPU)
     for result in results:
         not_covered += result.numerics.facts.uncovered
-        if result.plan.reduced and not result.compilation.faked and result.compilation.compiled:
+        if result.reduced and not result.compilation.faked and result.compilation.compiled:
             not_covered.append(
                 "compilation at full size: host code looks at values, so smaller sizes were used"
             )
@@ -286,10 +307,18 @@ def scope(results: Sequence[WorkloadResult], environment: Environment) -> Scope:
         if result.numerics.clean and count > result.numerics.configurations + 1:
             left = count - 1 - result.numerics.configurations
             not_covered.append(f"the numbers of {left} of {count} autotuner configurations")
+    for result in results:
+        if result.left_out:
+            not_covered.append(
+                f"{', '.join(result.left_out)}: not tried: the task is too large for all trials"
+            )
     if any(result.numerics.clean and 0 < result.numerics.calls < 3 for result in results):
         not_covered.append("repeated calls: one takes too long here")
+    software = f"triton {versions.get('triton', '?')}, torch {versions.get('torch', '?')}"
+    where = "Triton interpreter, CPU" if gpu is None else f"{gpu.name} ({gpu.label}, driver {gpu.driver})"
+    ran = any(result.numerics.stage != "load" or result.numerics.calls for result in results)
     return Scope(
-        numerics=f"Triton interpreter, CPU (triton {versions.get('triton', '?')}, torch {versions.get('torch', '?')})",
+        numerics=f"{where}; {software}" if gpu is not None or ran else f"none; {software}",
         target=environment.target,
         workloads={result.name: _sizes_of(result) for result in results},
         calls=sum(result.numerics.calls for result in results),
@@ -299,7 +328,7 @@ def scope(results: Sequence[WorkloadResult], environment: Environment) -> Scope:
 
 
 def _sizes_of(result: WorkloadResult) -> str:
-    if not result.plan.reduced:
+    if not result.reduced:
         return "own sizes"
     if result.larger is None:
         return f"reduced: {result.sizes}"

@@ -66,6 +66,7 @@ class Limits:
         open_files: Open descriptors.
         processes: Processes of this user; counted for the user as a whole, so generous.
         cpu_s: Seconds of processor time, a second line behind the deadline.
+        address_space: Limit that too; CUDA reserves a multiple of the machine's and the GPU's memory.
     """
 
     memory_bytes: int = 6 << 30
@@ -73,6 +74,7 @@ class Limits:
     open_files: int = 512
     processes: int = 4096
     cpu_s: int = 600
+    address_space: bool = True
 
 
 @dataclass(frozen=True)
@@ -422,7 +424,12 @@ def _set_limits(limits: Limits) -> None:
     for kind, value in (
         # Private memory is what counts; shared maps of large sparse files only take address space.
         (resource.RLIMIT_DATA, private + limits.memory_bytes),
-        (resource.RLIMIT_AS, mapped + ADDRESS_SPACE_FACTOR * limits.memory_bytes),
+        (
+            resource.RLIMIT_AS,
+            mapped + ADDRESS_SPACE_FACTOR * limits.memory_bytes
+            if limits.address_space
+            else resource.RLIM_INFINITY,
+        ),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_NPROC, limits.processes),
@@ -430,7 +437,13 @@ def _set_limits(limits: Limits) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(kind)[1]
-        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        bounded = (
+            value
+            if hard == resource.RLIM_INFINITY
+            else hard
+            if value == resource.RLIM_INFINITY
+            else min(value, hard)
+        )
         resource.setrlimit(kind, (bounded, bounded))
 
 

@@ -14,7 +14,7 @@ from adaexplore_mcp.evaluation.channel import Channel, Message
 from adaexplore_mcp.evaluation.scratch import remove_tree
 from adaexplore_mcp.evaluation.wire import FrameError
 
-__all__ = ["EndReport", "Session", "SessionEndedError", "SessionTimeoutError"]
+__all__ = ["EndReport", "NoRoomError", "Session", "SessionEndedError", "SessionTimeoutError"]
 
 END_S = 5.0
 
@@ -80,6 +80,10 @@ class SessionTimeoutError(Exception):
         super().__init__(f"no answer within {timeout_s:g} s")
 
 
+class NoRoomError(WorkerError):
+    """A GPU has too little memory for a process of ours."""
+
+
 class Session:
     """One confined process; made by `WorkerPool.session`.
 
@@ -99,12 +103,13 @@ class Session:
         """Wait until the process is confined; what ends it before that is our fault, what ends it later is not.
 
         Raises:
+            NoRoomError: A GPU has too little memory for it.
             WorkerError: It could not be confined.
             WorkerLostError: It and its stub are gone.
         """
         try:
             with anyio.fail_after(READY_S):
-                await self._channel.receive()
+                message = await self._channel.receive()
         except TimeoutError:
             await self.end()
             msg = f"A process could not be confined within {READY_S:g} s. Run `adaexplore-mcp doctor`."
@@ -115,6 +120,9 @@ class Session:
                 raise
             msg = f"A process could not be confined: {report.last_line or 'it said nothing'}. Run `adaexplore-mcp doctor`."
             raise WorkerError(msg) from error
+        if full := message.body["full"]:
+            await self.end()
+            raise NoRoomError(f"A process that uses the GPU found no room there: {full}.")
 
     async def request(
         self,

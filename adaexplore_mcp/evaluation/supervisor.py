@@ -12,13 +12,13 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from adaexplore_mcp.evaluation.sandbox import become_subreaper, guard_memory
 from adaexplore_mcp.evaluation.scratch import remove_tree
 
-__all__ = ["supervise"]
+__all__ = ["descendants", "parents", "supervise"]
 
 CLEANUP_S = 10.0
 
@@ -73,15 +73,26 @@ def _reap() -> set[int]:
 def children() -> list[int]:
     """Return the living and dead children of this process."""
     own = os.getpid()
-    found = []
+    return [pid for pid, parent in parents() if parent == own]
+
+
+def descendants(ancestor: int) -> set[int]:
+    """Return a process and all that were started below it, as far as they are alive or not reaped."""
+    known = dict(parents())
+    found = {ancestor}
+    while more := {pid for pid, parent in known.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def parents() -> Iterator[tuple[int, int]]:
+    """Yield every process and its parent."""
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 # The name in parentheses may hold anything, so fields count from the last one.
                 fields = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
-                if int(fields[1]) == own:
-                    found.append(int(entry.name))
-    return found
+                yield int(entry.name), int(fields[1])
 
 
 def end_descendants() -> None:

@@ -1,4 +1,4 @@
-"""The trials of a task at some sizes: inputs, weights and expected outputs as memory files that the server holds.
+"""The trials of a task at some sizes: inputs, weights and expected outputs as memory that the server holds.
 
 Made once by the reference's process and used for many candidates: a candidate is given the inputs of one trial after
 the other, the judge alone is given what is expected. Seeds are drawn afresh for every set and told to nobody before a
@@ -7,7 +7,7 @@ verdict.
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,15 +20,19 @@ Weights = Literal["constructor", "randomised", "constants randomised", "other se
 
 @dataclass
 class Attachment:
-    """A JSON part and the memory file that belongs to it.
+    """A JSON part and the memory that belongs to it: a memory file, or memory of a GPU.
 
     Args:
         message: As `tensors.Encoded.message()`, or a list of entries.
-        file: Owned; None without tensors.
+        file: Its descriptor, owned; None without tensors.
+        held: Bytes of GPU memory; 0 for a file.
+        digests: Of the first bytes of its parts: equal ones mean equal contents.
     """
 
     message: Any
     file: int | None
+    held: int = 0
+    digests: Sequence[str] = ()
 
     @property
     def files(self) -> list[int]:
@@ -37,8 +41,10 @@ class Attachment:
 
     @property
     def size(self) -> int:
-        """Bytes of memory the file takes."""
-        return 0 if self.file is None else os.fstat(self.file).st_blocks * 512
+        """Bytes of memory it takes."""
+        if self.file is None:
+            return 0
+        return self.held or os.fstat(self.file).st_blocks * 512
 
     def close(self) -> None:
         """Close the file."""
@@ -88,6 +94,8 @@ class TrialSet:
         fixed: Floating inputs that are the same under every seed.
         spent: A candidate may have told others what its inputs were.
         zeros_pass: Zeros in place of the outputs of the first trial would pass.
+        left_out: Trials for which there is too little GPU memory or time.
+        gpu: UUID of the GPU whose memory they are in; empty for files.
     """
 
     construct_seed: int
@@ -104,6 +112,8 @@ class TrialSet:
     constant: bool = False
     zeros_pass: bool = False
     fixed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    gpu: str = ""
     spent: bool = False
     users: int = 0
     closed: bool = False

@@ -38,7 +38,7 @@ from adaexplore_mcp.models import ErrorExcerpt, Evidence, Outcome, Stage, Status
 
 __all__ = ["decide"]
 
-NOT_LOADED = frozenset({"syntax", "import"})
+NOT_LOADED = frozenset({"syntax", "import", "build"})
 LANGUAGE = frozenset({"language", "resources", "assembler"}) | NOT_LOADED
 REJECTED_CHECKS = frozenset({
     "output_aliases_input", "stale_output", "outputs_kept_writable", "forged_result", "output_type",
@@ -130,7 +130,7 @@ def _loading(case: _Case) -> _Decision | None:
         return _Decision(
             "compile_error",
             "load",
-            f"The candidate cannot be loaded: {brief(failure)}.",
+            f"The candidate cannot be {'built' if failure.kind == 'build' else 'loaded'}: {brief(failure)}.",
             _fix(failure),
             error=excerpt(failure),
         )
@@ -143,8 +143,7 @@ def _misconduct(case: _Case) -> _Decision | None:
     result = case.result
     integrity = result.numerics.integrity
     patched = integrity.patched[:8]
-    signals = [event for event in integrity.events if event.kind == "signal"]
-    processes = [event for event in integrity.events if event.kind == "process" and event.phase == "run"]
+    signals, processes = integrity.signals, integrity.processes
     if patched:
         check, what = "patched", f"it replaced {', '.join(patched)}"
     elif signals:
@@ -170,8 +169,10 @@ def _misconduct(case: _Case) -> _Decision | None:
 def _language(case: _Case) -> _Decision | None:
     """Rule 3: what the compiler says."""
     result, target = case.result, case.target
-    failure = result.compilation.failure
-    if failure is None or failure.kind not in LANGUAGE:
+    # A kernel that is compiled as it is launched on the GPU says there what it would have said before.
+    failures = (result.compilation.failure, result.numerics.failure)
+    failure = next((each for each in failures if each is not None and each.kind in LANGUAGE), None)
+    if failure is None:
         return None
     kernel = f" {failure.kernel}" if failure.kernel else ""
     if failure.kind == "resources":
@@ -190,6 +191,18 @@ def _ended(case: _Case) -> _Decision | None:
     result = case.result
     numerics = result.numerics
     stage = _stage(numerics.stage)
+    if numerics.timed_out_s and result.gpu is not None:
+        kernel = (
+            f"; kernel {numerics.last_kernel} was the last to be launched" if numerics.last_kernel else ""
+        )
+        return _Decision(
+            "timeout",
+            stage,
+            f"Timeout: no answer within {numerics.timed_out_s:g} s ({_doing(numerics.stage)}{kernel}).",
+            "Look for a loop that does not end or a wait for another program; a slow but honest candidate needs "
+            "timeout_seconds.",
+            check="deadline",
+        )
     if numerics.timed_out_s and numerics.slow and result.plan.too_large:
         return _Decision(
             "unsupported",
@@ -220,7 +233,9 @@ def _raised(case: _Case) -> _Decision | None:
     failure = result.numerics.failure
     if failure is None:
         return None
-    assumed = result.plan.reduced and failure.kind == "exception" and not _also_at_full_size(result)
+    if failure.kind == "device":
+        return _of_fault(failure)
+    assumed = result.reduced and failure.kind == "exception" and not _also_at_full_size(result)
     if assumed:
         return _Decision(
             "unsupported",
@@ -256,7 +271,7 @@ def _numbers(case: _Case) -> _Decision | None:
             evidence=evidence,
         )
     held_before = result.first_look is not None and result.first_look.clean
-    if result.plan.reduced and not mismatch.solid and not held_before:
+    if result.reduced and not mismatch.solid and not held_before:
         return _Decision(
             "unsupported",
             "compare",
@@ -282,8 +297,8 @@ def _compilation_unknown(case: _Case) -> _Decision | None:
     """Rule 6: the numbers agree, compilation came to no end."""
     result, target = case.result, case.target
     compilation = result.compilation
-    if compilation.compiled:
-        return None
+    if compilation.compiled or (result.gpu is not None and not _compiler_gave_up(result)):
+        return None  # what ran on a GPU was compiled there, whatever fake tensors could show
     failure = compilation.failure
     if compilation.timed_out_s or (failure is not None and failure.kind == "time"):
         return _Decision(
@@ -340,6 +355,8 @@ def _policy(case: _Case) -> _Decision | None:
 def _elsewhere(case: _Case) -> _Decision | None:
     """Rule 6, for what would be done on a GPU, or at full size, and was not seen here."""
     result = case.result
+    if result.gpu is not None:
+        return None
     compilation, seen = result.compilation, result.numerics.facts
     if refused := [*seen.refused, *compilation.facts.refused]:
         return _Decision(
@@ -350,7 +367,7 @@ def _elsewhere(case: _Case) -> _Decision | None:
             "Leave that out, or check it on a GPU yourself.",
             reason="needs_gpu",
         )
-    if not result.plan.reduced:
+    if not result.reduced:
         return None
     if compilation.at_full_size is not None and compilation.at_full_size.kind == "exception":
         return _Decision(
@@ -377,6 +394,8 @@ def _elsewhere(case: _Case) -> _Decision | None:
 def _uncompiled(case: _Case) -> _Decision | None:
     """Rule 6, for single kernels: what ran must compile, also where the candidate catches that it does not."""
     result, target = case.result, case.target
+    if result.gpu is not None:
+        return None
     missing = result.compilation.missing(result.launched)
     if not missing:
         return None
@@ -415,7 +434,7 @@ RULES: tuple[Rule, ...] = (
 def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
     """Rule 8."""
     calls = sum(result.numerics.calls for result in results)
-    reduced = [result for result in results if result.plan.reduced]
+    reduced = [result for result in results if result.reduced]
     if reduced:
         sizes = "; ".join(f"{result.name}: {result.sizes}" for result in reduced)
         return _Decision(
@@ -425,15 +444,55 @@ def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
             f"{target} at {'full size' if all(each.compilation.faked for each in reduced) else 'those sizes'}.",
             "Check it on a GPU yourself to be certain, or go on with another candidate.",
         )
+    gpu = results[-1].gpu
+    where = f"on {gpu.name}" if gpu is not None else f"and compiles for {target}"
     return _Decision(
         "correct",
         "done",
-        f"Correct: agrees with the reference at its own sizes in {calls} calls, and compiles for {target}.",
+        f"Correct: agrees with the reference at its own sizes in {calls} calls"
+        + (f" {where}." if gpu is not None else f", {where}."),
         "Go on with a faster candidate; this version times nothing.",
     )
 
 
 # --- details ---------------------------------------------------------------------------------------------
+
+
+def _compiler_gave_up(result: WorkloadResult) -> bool:
+    """Tell whether time ended the compilation: then the candidate was not run."""
+    compilation = result.compilation
+    return bool(compilation.timed_out_s) or (
+        compilation.failure is not None and compilation.failure.kind == "time"
+    )
+
+
+FAULTS = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS": (
+        "illegal_memory_access",
+        "Mask the access: every lane must lie inside its tensor.",
+    ),
+    "CUDA_ERROR_MISALIGNED_ADDRESS": ("misaligned_address", "Align the address to the width of the access."),
+    "CUDA_ERROR_ASSERT": ("device_assert", "Look at the condition of the assert: it was false."),
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": ("illegal_instruction", "Look at inline assembly and traps."),
+    "CUDA_ERROR_LAUNCH_FAILED": ("launch_failed", "Look for accesses outside of memory, and traps."),
+}
+"""By name of the driver's error: the check, and what to do."""
+
+
+def _of_fault(failure: Failure) -> _Decision:
+    """Decide about a candidate that broke its CUDA context."""
+    check, next_step = FAULTS.get(
+        failure.type, ("device_fault", "Look at the kernel that was launched last.")
+    )
+    kernel = f" in kernel {failure.kernel}" if failure.kernel else ""
+    return _Decision(
+        "crashed",
+        _stage(failure.phase),
+        f"Crashed{kernel}: {failure.message} ({_doing(failure.phase)}).",
+        next_step,
+        check=check,
+        error=excerpt(failure),
+    )
 
 
 def _of_exception(failure: Failure) -> _Decision:
@@ -465,6 +524,14 @@ def _of_exception(failure: Failure) -> _Decision:
                 f"Cannot be judged now: the disk of the scratch folder is full ({brief(failure)}).",
                 "Free some space, or start the server with --scratch on another disk, and submit again.",
                 reason="disk_full",
+            )
+        case "no_room":
+            return _Decision(
+                "out_of_memory",
+                stage,
+                f"Out of memory before the candidate ran: {failure.message}.",
+                "Free memory of the GPU, use another device, or register smaller sizes. The candidate is not to blame.",
+                check="memory",
             )
         case "not_here":
             return _Decision(

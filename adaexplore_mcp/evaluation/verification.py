@@ -6,10 +6,11 @@ from dataclasses import replace
 import anyio
 
 from adaexplore_mcp.errors import WorkerLostError
+from adaexplore_mcp.evaluation.buffers import HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan, Sizes
-from adaexplore_mcp.evaluation.numerics import NumericsReport, run_numerics
+from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
@@ -106,15 +107,8 @@ class Verification:
             return await self._numbers(larger, once=once)
 
     async def _numbers(self, trials: TrialSet, *, once: bool = False) -> NumericsReport:
-        return await run_numerics(
-            self._pool,
-            self._candidate,
-            trials,
-            target=self._target,
-            timeout_s=self._timeout_s,
-            report=self._report,
-            once=once,
-        )
+        setting = Setting(HostBuffers(self._pool), {"target": self._target}, self._timeout_s, self._report)
+        return await run_numerics(setting, self._candidate, trials, once=once)
 
     async def _both(self, plan: Plan, trials: TrialSet) -> tuple[NumericsReport, CompileReport]:
         """Run the numbers and compile, side by side; what cannot be compiled is not run to the end."""

@@ -1,7 +1,13 @@
 """Make the domains that the tools work with."""
 
+import os
+from pathlib import Path
+
+from adaexplore_mcp.evaluation.device_lock import DeviceLock
+from adaexplore_mcp.evaluation.devices import find
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.memory_store import Store
 from adaexplore_mcp.services.container import Collaborators
 from adaexplore_mcp.services.evaluation import EvaluationService
@@ -10,11 +16,20 @@ from adaexplore_mcp.settings import Settings
 
 __all__ = ["connect"]
 
+LOCKS = Path("/tmp/adaexplore-locks")  # noqa: S108 - the same for every server and user of the machine
+
+
+RUNNING_SHARE = 0.6  # of a GPU's memory; trials that are kept and other programs share the rest
+
 
 def connect(settings: Settings, store: Store) -> Collaborators:
     """Return the services of this process; no worker is started before the first use."""
     memory_bytes = settings.memory_limit_mib << 20
-    pool = WorkerPool(settings.worker_python, settings.scratch, memory_bytes)
-    evaluator = Evaluator(pool, settings.target, memory_bytes)
+    gpus = find(settings.devices)
+    locks = {gpu.uuid: DeviceLock(gpu, LOCKS) for gpu in gpus}
+    pool = WorkerPool(settings.worker_python, settings.scratch, memory_bytes, gpus=gpus)
+    devices = Devices(gpus, locks, per_device=settings.parallel, memory_share=RUNNING_SHARE)
+    jobs = max(1, len(os.sched_getaffinity(0)) // settings.parallel)
+    evaluator = Evaluator(pool, settings.target, memory_bytes, devices, jobs)
     tasks = TaskService(store, evaluator)
     return Collaborators(tasks, EvaluationService(settings, store, tasks, evaluator))

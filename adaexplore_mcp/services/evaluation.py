@@ -4,10 +4,14 @@ import shutil
 import time
 from typing import get_args
 
+import anyio.to_thread
+
 from adaexplore_mcp.errors import AdaExploreError, WorkerError
+from adaexplore_mcp.evaluation.devices import Gpu, usage
 from adaexplore_mcp.evaluation.evaluator import Evaluator
+from adaexplore_mcp.evaluation.gpu_verification import occupants
 from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.models import Check, Device, Outcome, Target, VerifyRequest
+from adaexplore_mcp.models import Check, Device, DeviceState, Outcome, Target, VerifyRequest
 from adaexplore_mcp.services.builtin import builtins
 from adaexplore_mcp.services.ports import Report
 from adaexplore_mcp.services.tasks import TaskService
@@ -16,6 +20,7 @@ from adaexplore_mcp.settings import Settings
 __all__ = ["EvaluationService"]
 
 DOCTOR_TASK = "softmax"
+CANNOT_ON_GPU = ["time a kernel", "see races and reads beyond a tensor that do not show in a few calls"]
 CANNOT = [
     "time a kernel",
     "see races that only show when programs run at the same time",
@@ -56,6 +61,7 @@ class EvaluationService:
             request.source,
             task_id=task.task_id,
             target=request.target or None,
+            device=request.device,
             timeout_s=request.timeout_s,
             report=report,
         )
@@ -81,14 +87,40 @@ class EvaluationService:
                 cannot=["judge anything"],
             )
         level = workers.layers.level
+        states = [await self._state(gpu) for gpu in self._evaluator.devices.gpus]
+        if states:
+            names = ", ".join(f"{state.label} ({state.name})" for state in states)
+            summary = f"Candidates are compiled on the CPU, then run on {names}; {level} isolation."
+        else:
+            summary = f"No GPU is used: numbers by Triton's interpreter on the CPU, compilation for {target}; {level} isolation."
         return Device(
-            summary=f"No GPU is used: numbers by Triton's interpreter on the CPU, compilation for {target}; {level} isolation.",
-            target=target,
+            summary=summary,
+            gpu=states[0].name if states else "",
+            devices=states,
+            target=states[0].arch if states else target,
             targets=targets,
             isolation=level,
             layers=dict(workers.layers.state),
             versions=dict(workers.versions),
-            cannot=CANNOT,
+            cannot=CANNOT_ON_GPU if states else CANNOT,
+        )
+
+    async def _state(self, gpu: Gpu) -> DeviceState:
+        """Say what a GPU is, and who uses it now."""
+        devices = self._evaluator.devices
+        used = await anyio.to_thread.run_sync(lambda: usage(gpu, self._evaluator.pool.pids()))
+        return DeviceState(
+            label=gpu.label,
+            name=gpu.name,
+            uuid=gpu.uuid,
+            arch=gpu.arch,
+            driver=gpu.driver,
+            memory_mib=gpu.memory_bytes >> 20,
+            free_mib=None if used.free_bytes is None else used.free_bytes >> 20,
+            running=devices.running(gpu),
+            waiting=devices.waiting(gpu),
+            others=occupants(used),
+            lock=devices.lock_of(gpu),
         )
 
     async def checks(self) -> list[Check]:
@@ -107,10 +139,36 @@ class EvaluationService:
             ),
             Check(name="torch", state="ok", detail=versions.get("torch", "?")),
             Check(name="triton", state="ok", detail=versions.get("triton", "?")),
-            _gpu(),
+            *(await self._gpus()),
             _isolation(workers.layers.level, workers.layers.state),
         ]
         return [*checks, await self._real_run()]
+
+    async def _gpus(self) -> list[Check]:
+        """Examine every GPU: its driver, its lock, memory by descriptor, a context."""
+        gpus = self._evaluator.devices.gpus
+        if not gpus:
+            remedy = "Nothing to do: verdicts are reached on the CPU." + (
+                " nvidia-smi is here: does it list a GPU, and does --device name it?"
+                if shutil.which("nvidia-smi")
+                else ""
+            )
+            return [Check(name="gpu", state="warn", detail="none found", remedy=remedy)]
+        checks = []
+        for gpu in gpus:
+            detail = f"{gpu.label}: {gpu.name}, {gpu.arch}, driver {gpu.driver}, {self._evaluator.devices.lock_of(gpu)}"
+            try:
+                await self._evaluator.pool.properties(gpu)
+            except WorkerError as error:
+                remedy = f"{error} `--device none` judges without it."
+                checks.append(Check(name="gpu", state="fail", detail=detail, remedy=remedy))
+                continue
+            if gpu.exclusive:
+                remedy = "Its compute mode lets one process use it; a reference, a judge and a candidate need three."
+                checks.append(Check(name="gpu", state="fail", detail=detail, remedy=remedy))
+                continue
+            checks.append(Check(name="gpu", state="ok", detail=detail))
+        return checks
 
     async def _real_run(self) -> Check:
         """Judge a kernel that is known to be right."""
@@ -141,16 +199,6 @@ class EvaluationService:
     async def aclose(self) -> None:
         """End every worker process and remove what they left."""
         await self._evaluator.aclose()
-
-
-def _gpu() -> Check:
-    if shutil.which("nvidia-smi") is None:
-        return Check(
-            name="gpu", state="warn", detail="none found", remedy="Nothing to do: this version uses none."
-        )
-    return Check(
-        name="gpu", state="warn", detail="found, not used yet", remedy="Verdicts are reached on the CPU."
-    )
 
 
 def _isolation(level: str, state: dict[str, str] | object) -> Check:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaexplore_mcp.evaluation.claims import CallFacts, Failure, Integrity, builds, findings
+from adaexplore_mcp.evaluation.claims import CallFacts, Event, Failure, Integrity, builds, findings, tuned
 
 NONSENSE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -43,3 +43,21 @@ def test_what_is_said_is_bounded():
 
 def test_numbers_that_are_none_are_dropped():
     assert CallFacts.of({"launches": {"a": 1, "b": -1, "c": True, "d": 1.5, "e": "2"}}).launches == {"a": 1}
+
+
+def test_which_configurations_built_is_taken_where_it_is_said_as_it_should_be():
+    said = {"good": [True, False], "numbers": [1, 0], "text": "yes", "long": [True] * 5000}
+    assert tuned({"tuned": said}) == {"good": [True, False]}
+    assert tuned({"tuned": [True]}) == {}
+    assert tuned({}) == {}
+
+
+def test_what_no_kernel_has_a_reason_to_do_is_misconduct():
+    def seen(kind, phase="run"):
+        return Integrity(events=[Event(kind, phase, "x")])
+
+    assert Integrity(patched=["torch.allclose"]).misconduct
+    assert seen("signal", "construct").misconduct
+    assert seen("process").misconduct
+    assert not seen("process", "load").misconduct
+    assert not seen("thread").misconduct

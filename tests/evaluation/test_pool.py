@@ -104,8 +104,8 @@ async def test_two_sessions_that_end_at_once_leave_one_spare(bench, monkeypatch)
     opened = []
     real = bench.pool._open
 
-    async def counted(role, parent, readable):
-        session = await real(role, parent, readable)
+    async def counted(role, parent, readable, gpu):
+        session = await real(role, parent, readable, gpu)
         opened.append(session)
         return session
 
@@ -126,7 +126,7 @@ async def test_two_sessions_that_end_at_once_leave_one_spare(bench, monkeypatch)
         await together(*[partial(use, here) for here in inside], end)
         assert len(opened) <= 1
     finally:
-        spare = bench.pool._spares["candidate"][0]
+        spare = bench.pool._spares["candidate", ""][0][0]
         for session in opened:
             if session is not spare:
                 await session.end()

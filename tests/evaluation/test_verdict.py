@@ -7,6 +7,7 @@ import pytest
 from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Event, Failure, Finding, Integrity
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.definition import Definition, Plan
+from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.numerics import NumericsReport
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
@@ -267,3 +268,77 @@ def test_a_failure_to_load_is_one_whichever_process_says_so_first():
 def test_nonsense_from_the_compiling_process_is_a_forged_result():
     found = outcome(numerics(), CompileReport(forged="it sent what is no result: progress without end"))
     assert (found.status, found.check) == ("rejected", "forged_result")
+
+
+# --- on a GPU --------------------------------------------------------------------------------------------
+
+GPU = Gpu(0, "GPU-1", "NVIDIA H200", 141 << 30, (9, 0), 0, "580.1")
+
+
+def on_gpu(run=None, compilation=None, **fields):
+    return outcome(run, compilation, edits=REDUCED, gpu=GPU, **fields)
+
+
+def test_what_agrees_on_a_gpu_is_correct_at_its_own_sizes_though_the_plan_has_smaller_ones():
+    found = on_gpu()
+    assert found.status == "correct"
+    assert "NVIDIA H200" in found.summary
+    assert found.scope.numerics.startswith("NVIDIA H200 (cuda:0, driver 580.1)")
+    assert found.scope.workloads == {"default": "own sizes"}
+
+
+@pytest.mark.parametrize("kind", ["not_fakeable", "exception", "not_here"])
+def test_what_ran_on_a_gpu_needs_no_word_of_the_compiler(kind):
+    compilation = compiled(failure=Failure(kind, message="it looks at values"), builds=[], faked=False)
+    assert on_gpu(compilation=compilation).status == "correct"
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("CUDA_ERROR_ILLEGAL_ADDRESS", "illegal_memory_access"),
+        ("CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned_address"),
+        ("CUDA_ERROR_ASSERT", "device_assert"),
+        ("CUDA_ERROR_ECC_UNCORRECTABLE", "device_fault"),
+    ],
+)
+def test_a_broken_context_is_a_crash_in_the_kernel_that_broke_it(name, check):
+    failure = Failure("device", "run", name, "an illegal memory access was encountered", kernel="add_kernel")
+    found = on_gpu(NumericsReport(stage="run", failure=failure))
+    assert (found.status, found.check) == ("crashed", check)
+    assert "add_kernel" in found.summary
+    assert found.error.kernel == "add_kernel"
+
+
+def test_a_kernel_that_never_ends_is_named():
+    found = on_gpu(NumericsReport(stage="run", timed_out_s=5.0, slow="1 of 2", last_kernel="spin"))
+    assert (found.status, found.check) == ("timeout", "deadline")
+    assert "kernel spin was the last to be launched" in found.summary
+
+
+def test_a_gpu_that_others_fill_is_not_blamed_on_the_candidate():
+    failure = Failure(
+        "no_room", message="cuda:0: 12 of 141000 MiB are free; on it are process 7 (140000 MiB)"
+    )
+    found = on_gpu(NumericsReport(failure=failure))
+    assert (found.status, found.check) == ("out_of_memory", "memory")
+    assert "before the candidate ran" in found.summary
+    assert "process 7" in found.summary
+    assert "not to blame" in found.next_step
+
+
+def test_a_kernel_that_is_compiled_as_it_is_launched_says_the_same_there():
+    failure = Failure("language", "run", "CompilationError", "no such function", 3, "tl.tanh", "add_kernel")
+    found = on_gpu(NumericsReport(stage="run", failure=failure), compiled(builds=[], faked=False))
+    assert (found.status, found.check) == ("compile_error", "language")
+
+
+def test_what_the_compiler_did_not_finish_was_not_run():
+    found = outcome(NumericsReport(), compiled(timed_out_s=60.0))
+    assert (found.status, found.stage) == ("timeout", "compile")
+
+
+def test_others_on_the_gpu_and_trials_left_out_are_told():
+    found = on_gpu(occupants=["process 7 (1024 MiB)"], left_out=["inputs negated"])
+    assert "Others use the GPU too: process 7 (1024 MiB)." in found.facts.notes
+    assert any("inputs negated" in each for each in found.scope.not_covered)

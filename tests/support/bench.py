@@ -9,10 +9,11 @@ import processes
 import pytest
 
 from adaexplore_mcp.evaluation import sandbox
+from adaexplore_mcp.evaluation.buffers import HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition
 from adaexplore_mcp.evaluation.evaluator import Evaluator
-from adaexplore_mcp.evaluation.numerics import run_numerics
+from adaexplore_mcp.evaluation.numerics import Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import make_trials
 from adaexplore_mcp.models import Policy
@@ -221,9 +222,8 @@ class Bench:
     async def run(self, source, *, timeout_s=LIMIT_S):
         """Run a candidate's numbers and return everything that was seen."""
         candidate = Candidate(source, "kernelbench", "ModelNew", Policy())
-        return await run_numerics(
-            self.pool, candidate, self.trials, target=TARGET, timeout_s=timeout_s, report=str
-        )
+        setting = Setting(HostBuffers(self.pool), {"target": TARGET}, timeout_s, str)
+        return await run_numerics(setting, candidate, self.trials)
 
     async def said(self, act, **options):
         """Return what a candidate printed in its first call, which must not have kept it from being right."""
@@ -260,7 +260,7 @@ class Bench:
     def _surplus(self):
         """Say what there is beyond the warm processes, the spare sessions and our own descriptors."""
         said = []
-        count, others = len(self.pool._spares), self.spares
+        count, others = sum(map(len, self.pool._spares.values())), self.spares
         if len(others) != 2 * count:
             said.append(f"{len(others)} processes for {count} spares:\n{processes.described(others)}")
         scratch = self.pool._workers.scratch.path

@@ -17,16 +17,16 @@ others. The dtype of a half output enters through two roundings, not through sqr
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Comparison", "Rule", "compare"]
+from adaexplore_mcp.evaluation.workers.totals import Bound, ChunkedTotals, Outputs, Totals
 
-CHUNK = 1 << 20
-INTEGERS_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+__all__ = ["CHUNKED", "Comparison", "Rule", "compare", "compare_form"]
+
 SAMPLE = 1 << 18
 EPS32 = float(torch.finfo(torch.float32).eps)
 EPS_BF16 = float(torch.finfo(torch.bfloat16).eps)
@@ -43,6 +43,7 @@ LOST_SHARE = 0.1
 LOST_FACTOR = 16.0
 SMALLEST_SLICE = 16  # elements: the error of a few is a matter of chance
 SLICE_BLOCK = 64
+CHUNKED = ChunkedTotals()
 DIFFUSE_SHARE = 0.2  # lower precision shows in many elements at once, a wrong index or mask in some
 
 
@@ -104,6 +105,7 @@ def compare(
     *,
     accumulation: int = 1,
     poison: torch.Tensor | None = None,
+    totals: Totals = CHUNKED,
 ) -> Comparison:
     """Compare one output.
 
@@ -115,7 +117,30 @@ def compare(
         rule: From the task's policy.
         accumulation: K, see the module.
         poison: What fresh memory of this dtype was filled with, shape (), to recognise what was never written.
+        totals: Computes sums and counts.
     """
+    if (found := compare_form(got, reference)) is not None:
+        return found
+    if reference.numel() == 0:
+        return Comparison(passed=True, precision_class="exact")
+    if reference.dtype.is_complex:
+        parts = [None if t is None else torch.view_as_real(t) for t in (got, reference, wide, poison)]
+        got, reference, wide = parts[0], parts[1], parts[2]  # type: ignore[assignment] # None only where it was None
+        poison = None if parts[3] is None else parts[3][0]
+    if reference.dtype.is_floating_point:
+        outputs = Outputs(
+            got.reshape(-1),
+            reference.reshape(-1),
+            (reference if wide is None else wide).reshape(-1),
+            wide is not None,
+            poison,
+        )
+        return _Floating(outputs, reference.shape, totals, rule=rule, accumulation=accumulation).compare()
+    return _exact(got, reference, wide, poison)
+
+
+def compare_form(got: torch.Tensor, reference: torch.Tensor) -> Comparison | None:
+    """Compare dtype and shape; None where they are the same."""
     if got.dtype != reference.dtype:
         return Comparison(
             passed=False,
@@ -132,15 +157,7 @@ def compare(
             expected=str(tuple(reference.shape)),
             detail=f"shape is {tuple(got.shape)}, the reference returns {tuple(reference.shape)}",
         )
-    if reference.numel() == 0:
-        return Comparison(passed=True, precision_class="exact")
-    if reference.dtype.is_complex:
-        parts = [None if t is None else torch.view_as_real(t) for t in (got, reference, wide, poison)]
-        got, reference, wide = parts[0], parts[1], parts[2]  # type: ignore[assignment] # None only where it was None
-        poison = None if parts[3] is None else parts[3][0]
-    if reference.dtype.is_floating_point:
-        return _Floating(got, reference, wide, rule=rule, accumulation=accumulation, poison=poison).compare()
-    return _exact(got, reference, wide, poison)
+    return None
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -189,47 +206,21 @@ def _exact(
     )
 
 
-@dataclass
-class _Bound:
-    """|error_i| <= absolute + relative · |expected_i|."""
-
-    absolute: float
-    relative: float
-    rms_error: float = math.inf
-    outlier_share: float = 0.0
-    outlier_factor: float = 1.0
-
-
 class _Floating:
-    """The comparison of one floating-point output, in chunks so that memory stays bounded."""
+    """The comparison of one floating-point output."""
 
     def __init__(
-        self,
-        got: torch.Tensor,
-        reference: torch.Tensor,
-        wide: torch.Tensor | None,
-        *,
-        rule: Rule,
-        accumulation: int,
-        poison: torch.Tensor | None,
+        self, outputs: Outputs, shape: torch.Size, totals: Totals, *, rule: Rule, accumulation: int
     ) -> None:
-        self.shape = reference.shape
-        self.dtype = reference.dtype
-        self.got = got.reshape(-1)
-        self.reference = reference.reshape(-1)
-        self.wide = self.reference if wide is None else wide.reshape(-1)
-        self.has_wide = wide is not None
+        self.outputs = outputs
+        self.shape = shape
+        self.totals = totals
+        self.got, self.reference, self.wide = outputs.got, outputs.reference, outputs.wide
+        self.dtype = self.reference.dtype
+        self.has_wide = outputs.has_wide
         self.rule = rule
         self.accumulation = max(1, accumulation)
-        self.poison = poison
         self.count = self.reference.numel()
-
-    def _chunks(self) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Yield (start, got, reference, wide) in float64."""
-        for start in range(0, self.count, CHUNK):
-            part = slice(start, start + CHUNK)
-            got, reference, wide = (t[part].to(torch.float64) for t in (self.got, self.reference, self.wide))
-            yield start, got, reference, wide
 
     def compare(self) -> Comparison:
         """Return the verdict."""
@@ -241,15 +232,7 @@ class _Floating:
     # --- the yardstick
 
     def _measure_expected(self) -> None:
-        total = square = own_square = 0.0
-        finite = 0
-        for _, _, reference, wide in self._chunks():
-            kept = torch.isfinite(wide) & torch.isfinite(reference)
-            values = wide[kept]
-            finite += values.numel()
-            total += float(values.sum())
-            square += float(values.square().sum())
-            own_square += float((reference[kept] - values).square().sum())
+        finite, total, square, own_square = self.totals.expected(self.outputs)
         self.finite = max(1, finite)
         self.mean = total / self.finite
         self.rms = math.sqrt(square / self.finite)
@@ -279,32 +262,24 @@ class _Floating:
             return floor + HALF_ROUNDINGS * float(torch.finfo(self.dtype).eps)
         return floor + (HALF_ROUNDINGS * EPS_BF16 if self.rule.precision == "relaxed" else 0.0)
 
-    def _bound(self) -> _Bound:
+    def _bound(self) -> Bound:
         rule = self.rule
         if rule.precision == "custom":
-            return _Bound(rule.atol, rule.rtol, math.inf, rule.max_outlier_share, math.inf)
+            return Bound(rule.atol, rule.rtol, math.inf, rule.max_outlier_share, math.inf)
         if rule.precision == "paper":
-            return _Bound(5e-2, 5e-2)
+            return Bound(5e-2, 5e-2)
         if rule.precision == "kernelbench":
             tolerance = 1e-4 if self.dtype in {torch.float32, torch.float64} else 1e-2
-            return _Bound(tolerance, tolerance)
+            return Bound(tolerance, tolerance)
         factor = max(OWN_FACTOR * self.own, self._floor())
         rms_error = max(OWN_FACTOR * self.own_rms_error, self._floor() * self.rms)
-        return _Bound(factor * self.rms, factor, rms_error, OUTLIER_SHARE, OUTLIER_FACTOR)
+        return Bound(factor * self.rms, factor, rms_error, OUTLIER_SHARE, OUTLIER_FACTOR)
 
     # --- the checks
 
     def _nonfinite(self) -> Comparison | None:
         """NaN by place, infinities by place and sign; as the reference has them, or as float64 would in this dtype."""
-        wrong, first, unwritten = 0, -1, 0
-        for start, got, reference, wide in self._chunks():
-            narrowed = wide.to(self.dtype).to(torch.float64)
-            bad = ~(_same_kind(got, reference) | _same_kind(got, narrowed))
-            if bad.any():
-                wrong += int(bad.sum())
-                unwritten += int((bad & self._poisoned(start)).sum())
-                if first < 0:
-                    first = start + int(bad.to(torch.uint8).argmax())
+        wrong, unwritten, first = self.totals.nonfinite(self.outputs)
         if not wrong:
             return None
         check = "unwritten" if unwritten == wrong else "nonfinite"
@@ -324,46 +299,13 @@ class _Floating:
             ),
         )
 
-    def _poisoned(self, start: int) -> torch.Tensor:
-        """Tell for a chunk which elements hold, bit by bit, what fresh memory was filled with."""
-        got = self.got[start : start + CHUNK]
-        if self.poison is None:
-            return torch.zeros(got.shape, dtype=torch.bool)
-        integer = INTEGERS_OF_SIZE[got.dtype.itemsize]
-        return got.view(integer) == self.poison.view(integer)
-
-    def _values(self, bound: _Bound) -> Comparison:
-        outside = far = unwritten = zeros_outside = mean_outside = 0
-        square, worst, worst_at, different = 0.0, -1.0, 0, 0
-        product = own_product = squares = fourths = 0.0
+    def _values(self, bound: Bound) -> Comparison:
         against_reference = self.rule.precision in {"kernelbench", "paper", "custom"}
-        for start, got, reference, wide in self._chunks():
-            expected = reference if against_reference else wide
-            limit = bound.absolute + bound.relative * expected.abs()
-            error = (got - expected).abs()
-            if not against_reference and self.has_wide:
-                error = torch.minimum(error, (got - reference).abs())
-            error = torch.where(torch.isfinite(expected), error.nan_to_num(0.0, 0.0, 0.0), 0.0)
-            ratio = torch.where(error > 0, error / limit.clamp(min=1e-300), 0.0)
-            beyond = ratio > 1
-            outside += int(beyond.sum())
-            far += int((ratio > bound.outlier_factor).sum())
-            unwritten += int((beyond & self._poisoned(start)).sum())
-            square += float(error.square().sum())
-            finite = torch.isfinite(wide) & torch.isfinite(reference) & torch.isfinite(got)
-            product += float((got[finite] * wide[finite]).sum())
-            own_product += float((reference[finite] * wide[finite]).sum())
-            squares += float(wide[finite].square().sum())
-            fourths += float(wide[finite].pow(4).sum())
-            different += int((got != reference).sum() - (got.isnan() & reference.isnan()).sum())
-            zeros_outside += int((expected.abs() > limit).sum())
-            mean_outside += int(((expected - self.mean).abs() > limit).sum())
-            at = int(ratio.argmax())
-            if float(ratio[at]) > worst:
-                worst, worst_at = float(ratio[at]), start + at
-        rms_error = math.sqrt(square / self.finite)
+        seen = self.totals.values(self.outputs, bound, self.mean, against_reference=against_reference)
+        outside, worst_at = seen.outside, seen.worst_at
+        rms_error = math.sqrt(seen.square / self.finite)
         allowed = bound.outlier_share * self.count
-        passed = outside <= allowed and far == 0 and rms_error <= bound.rms_error
+        passed = outside <= allowed and seen.far == 0 and rms_error <= bound.rms_error
         result = Comparison(
             passed=passed,
             index=_unravel(worst_at, self.shape),
@@ -371,17 +313,19 @@ class _Floating:
             expected=_readable((self.reference if against_reference else self.wide)[worst_at]),
             outside_share=outside / self.count,
             nrmse=rms_error / self.std if self.std > 0 else (0.0 if rms_error == 0 else None),
-            zeros_would_pass=zeros_outside <= allowed,
-            mean_would_pass=mean_outside <= allowed,
-            precision_class=self._class(rms_error, different, passed=passed),
+            zeros_would_pass=seen.zeros_outside <= allowed,
+            mean_would_pass=seen.mean_outside <= allowed,
+            precision_class=self._class(rms_error, seen.different, passed=passed),
         )
         center = abs(float((self.reference if against_reference else self.wide)[worst_at]))
         result.bound = bound.absolute + bound.relative * center if math.isfinite(center) else None
         if not passed:
-            self._explain(result, outside, unwritten, rms_error, bound)
-        elif self.rule.precision == "match" and self.has_wide and squares > 0:
-            spread = math.sqrt(fourths) / squares  # 1 over the root of how many elements count
-            self._proportion(result, product / squares - 1, own_product / squares - 1, spread)
+            self._explain(result, outside, seen.unwritten, rms_error, bound)
+        elif self.rule.precision == "match" and self.has_wide and seen.squares > 0:
+            spread = math.sqrt(seen.fourths) / seen.squares  # 1 over the root of how many elements count
+            self._proportion(
+                result, seen.product / seen.squares - 1, seen.own_product / seen.squares - 1, spread
+            )
             if result.passed:
                 self._slices(result)
         return result
@@ -462,7 +406,7 @@ class _Floating:
         return FLOOR_FACTOR * EPS32 * math.sqrt(self.accumulation)
 
     def _explain(
-        self, result: Comparison, outside: int, unwritten: int, rms_error: float, bound: _Bound
+        self, result: Comparison, outside: int, unwritten: int, rms_error: float, bound: Bound
     ) -> None:
         share = outside / self.count
         if outside and unwritten == outside:
@@ -484,12 +428,6 @@ class _Floating:
             result.detail = f"{outside} of {self.count} elements lie outside the bound"
             if outside <= bound.outlier_share * self.count and rms_error > bound.rms_error:
                 result.detail = f"its root mean square error is {rms_error:.3g}, {bound.rms_error:.3g} is allowed: many small errors"
-
-
-def _same_kind(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Tell per element whether both are finite, both NaN, or the same infinity."""
-    both_finite = torch.isfinite(got) & torch.isfinite(expected)
-    return both_finite | (got.isnan() & expected.isnan()) | (torch.isinf(got) & (got == expected))
 
 
 def as_message(comparison: Comparison) -> Mapping[str, Any]:

@@ -1,7 +1,11 @@
 """The confined process that compiles one candidate: its host code runs, its launches compile, nothing is computed.
 
-Each request, `op` compile, is one run of the host code at some sizes (see `evaluation.compilation.Compilation.run`); its
-reply: builds, launches, facts, and `failure` where something stopped it.
+A request with `op` compile is one run of the host code at some sizes (see `evaluation.compilation.Compilation.run`); its
+reply: builds, launches, facts, and `failure` where something stopped it. `jobs` says how many configurations of an
+autotuner are compiled side by side (1 if not given), `launchers` whether the C stubs that launch kernels are built too.
+
+A request with `op` pack brings the descriptor of a file and has it filled with what was compiled, for the process that
+will launch it (`workers.cuda.cache`); its reply: `packed`, the bytes written, 0 where the cache cannot be packed.
 """
 
 import base64
@@ -20,6 +24,7 @@ from adaexplore_mcp.evaluation.workers import failures
 from adaexplore_mcp.evaluation.workers.compiler import Build, Compiler, Session, explain
 from adaexplore_mcp.evaluation.workers.compiler import last_words as compiler_last_words
 from adaexplore_mcp.evaluation.workers.cost import largest_grids, library_work, measure
+from adaexplore_mcp.evaluation.workers.cuda import cache
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, load_candidate
 from adaexplore_mcp.evaluation.workers.standin import NotFakeable, NotHere, StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
@@ -34,9 +39,23 @@ def run(connection: Connection, folder: Path) -> None:
     compile_once()
     while (received := connection.receive()) is not None:
         request, descriptors = received
-        connection.send(_Compilation(folder, request, descriptors).run())
+        if request["op"] == "pack":
+            reply = _pack(folder, descriptors[0])
+        else:
+            reply = _Compilation(folder, request, descriptors).run()
+        connection.send(reply)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _pack(folder: Path, descriptor: int) -> dict[str, Any]:
+    """Pack the kernel cache of this process: nothing where the candidate left what cannot be packed."""
+    try:
+        return {"packed": cache.pack(folder / "triton", descriptor)}
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        return {"packed": 0}
 
 
 def last_words(folder: Path) -> dict[str, Any]:
@@ -74,6 +93,8 @@ class _Compilation:
             per_kernel_limit_s=request["per_kernel_limit_s"],
             configurations_limit_s=request["configurations_limit_s"],
             files=[self.file],
+            jobs=request.get("jobs", 1),
+            launchers=request.get("launchers", False),
         )
         reply: dict[str, Any] = {}
         # Everything is caught, SystemExit and KeyboardInterrupt too: what a stranger's code raises is an answer.
@@ -90,6 +111,7 @@ class _Compilation:
             "launches": launches,
             "programs": sum(launch.programs for launch in session.launches),
             "grids": largest_grids((launch.kernel, launch.grid) for launch in session.launches),
+            "tuned": session.tuned(),
             "notes": [*session.notes, *standin.notes],
             "refused": [str(refusal) for refusal in standin.refused],
         }

@@ -16,8 +16,9 @@ import torch
 __all__ = ["FailureKind", "describe", "shorten"]
 
 _E = TypeVar("_E", bound=BaseException)
-FailureKind = Literal["syntax", "import", "exception", "memory", "exit", "no_space", "not_here"]
+FailureKind = Literal["syntax", "import", "build", "exception", "memory", "exit", "no_space", "not_here"]
 
+BUILDER = str(Path(torch.__file__).parent / "utils" / "cpp_extension.py")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 MESSAGE_CHARACTERS = 1200
 TRACEBACK_CHARACTERS = 16_000
@@ -100,12 +101,26 @@ def _kind(error: BaseException, phase: str, not_here: tuple[type[BaseException],
         return "syntax"
     if phase == "load" and _is(error, LOADING):
         return "import"
+    if phase == "load" and _from_builder(error):
+        return "build"
     return "exception"
 
 
 def _allocator_refused(error: BaseException) -> bool:
     """Tell whether torch's CPU allocator raised this, by its text: whoever forges it is called out of memory, no more."""
     return type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)[:400]
+
+
+def _from_builder(error: BaseException) -> bool:
+    """Tell whether torch's builder of C++ and CUDA extensions raised this."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename == BUILDER
+
+
+def _build_errors(text: str) -> str:
+    """Return the compiler's errors out of all it printed; the whole text where none is found."""
+    errors = [line for line in text.splitlines() if "error" in line and "Error building" not in line]
+    return "\n".join(errors[:12]) or text
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -123,6 +138,8 @@ def _message(error: BaseException) -> str:
         text = f"<its __str__ raised {_name(broken)}>"
     if _is(error, SystemExit):
         return f"the code called exit({text})"
+    if _from_builder(error):
+        return _build_errors(text)
     if _is(error, SyntaxError) and error.text and error.offset:
         return f"{error.msg}: {error.text.rstrip()[:200]}"
     return text

@@ -28,8 +28,10 @@ TRUSTED_ROLES = {
     "interpret": "adaexplore_mcp.evaluation.workers.parents:interpret",
     "compile": "adaexplore_mcp.evaluation.workers.parents:compile_only",
     "judge": "adaexplore_mcp.evaluation.workers.judge:serve",
+    "cuda": "adaexplore_mcp.evaluation.workers.cuda.parent:serve",
+    "gpu_judge": "adaexplore_mcp.evaluation.workers.judge:serve_gpu",
 }
-"""What a trusted fork becomes: module and function taking (connection, server)."""
+"""What a trusted fork becomes: module and function taking the server, and the arguments of the request."""
 
 
 class ForkServer:
@@ -57,13 +59,13 @@ class ForkServer:
         while (received := self.connection.receive()) is not None:
             request, descriptors = received
             if request["op"] == "trusted":
-                self._fork_trusted(request["role"], descriptors)
+                self._fork_trusted(request["role"], request["arguments"], descriptors)
             else:
                 self._fork_session(request, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _fork_trusted(self, role: str, descriptors: Sequence[int]) -> None:
+    def _fork_trusted(self, role: str, arguments: Sequence[str], descriptors: Sequence[int]) -> None:
         module, function = TRUSTED_ROLES[role].split(":")
         parent = os.getpid()
         if os.fork() != 0:
@@ -76,7 +78,7 @@ class ForkServer:
             gc.unfreeze()
             connection = Connection(socket.socket(fileno=descriptors[0]))
             getattr(importlib.import_module(module), function)(
-                ForkServer(connection, self.scratch, self.layers, self.supervisor)
+                ForkServer(connection, self.scratch, self.layers, self.supervisor), *arguments
             )
             code = 0
         finally:

@@ -8,6 +8,7 @@ that does it is not measured honestly, and a search must not reward it.
 import _thread
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.testing
 
 __all__ = ["Watch"]
@@ -66,6 +68,14 @@ STARTS_A_THREAD = (
     (threading, "_start_new_thread"),
     (threading, "_start_joinable_thread"),
 )
+STANDARD = (subprocess.__file__, os.__file__, "<frozen")
+BUILDERS = (
+    str(Path(triton.__file__).parent) + os.sep,
+    TORCH_FOLDER,
+)
+"""Files that start compilers and assemblers, on a GPU, for a kernel that was not compiled ahead."""
+LAUNCHERS = str(Path(TORCH_FOLDER, "distributed")) + os.sep
+"""Files that start whatever they are given."""
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}
 NOTICED = STARTS_A_PROCESS | SIGNALS | LOOKS_AROUND | {"socket.connect"}
@@ -97,6 +107,15 @@ class _Binding:
         if now is self.value:
             return self.code is not None and getattr(now, "__code__", None) is not self.code
         return not _is_torchs(now)
+
+
+def _by_a_builder() -> bool:
+    """Tell whether Triton or torch itself starts a process now, to compile or to assemble."""
+    frame: types.FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack reads source files
+    while frame is not None and frame.f_code.co_filename.startswith(STANDARD):
+        frame = frame.f_back
+    file = "" if frame is None else frame.f_code.co_filename
+    return file.startswith(BUILDERS) and not file.startswith(LAUNCHERS)
 
 
 def _is_torchs(value: object) -> bool:
@@ -133,6 +152,8 @@ class Watch:
         if event not in NOTICED or len(self.events) >= MAX_EVENTS:
             return
         if event in STARTS_A_PROCESS:
+            if _by_a_builder():
+                return
             self.events.append({"kind": "process", "phase": self.phase, "what": _short(arguments)})
         elif event in LOOKS_AROUND:
             if arguments and isinstance(arguments[0], str) and str.startswith(arguments[0], "/proc"):

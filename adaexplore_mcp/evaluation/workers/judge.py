@@ -1,126 +1,261 @@
-"""The judge: holds expected outputs, compares bytes, imports neither tasks nor candidates.
+"""The judge: sees expected outputs, compares bytes, imports neither tasks nor candidates.
 
-A trusted, long-lived process. Each request carries the files it is about; nothing is kept between requests, so a judge
-that is lost is simply started again.
+A trusted, long-lived process: one for memory files, and one for each GPU. Each request carries the memory it is about by
+descriptor; nothing is kept between requests, so a judge that is lost is simply started again.
 """
 
+import hashlib
+import importlib
 import os
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from adaexplore_mcp.evaluation.sandbox import guard_memory
-from adaexplore_mcp.evaluation.workers.comparison import Comparison, Rule, as_message, compare
+from adaexplore_mcp.evaluation.workers.comparison import (
+    CHUNKED,
+    Comparison,
+    Rule,
+    as_message,
+    compare,
+    compare_form,
+)
+from adaexplore_mcp.evaluation.workers.cuda.memory import supported
+from adaexplore_mcp.evaluation.workers.cuda.properties import device_properties
+from adaexplore_mcp.evaluation.workers.cuda.start import start, use_device
 from adaexplore_mcp.evaluation.workers.forkserver import ForkServer
+from adaexplore_mcp.evaluation.workers.spaces import GUARD, HOST, DeviceSpace, Space
 from adaexplore_mcp.evaluation.workers.standin.memory import fill
-from adaexplore_mcp.evaluation.workers.tensors import decode, read_contiguous
+from adaexplore_mcp.evaluation.workers.tensors import DTYPES, decode, read_contiguous
+from adaexplore_mcp.evaluation.workers.totals import Totals
 
-__all__ = ["serve"]
+__all__ = ["Judge", "serve", "serve_gpu"]
+
+SCRATCH_BYTES = 512 << 20  # a comparison in chunks takes 300 MiB beside copies of outputs
+DIGEST_BYTES = 1 << 22
 
 MALFORMED = (ValueError, KeyError, TypeError, RuntimeError, OverflowError)
 """What reading a file raises that is not as it was described."""
 
 
 def serve(server: ForkServer) -> None:
-    """Answer comparisons until the server closes the connection."""
+    """Answer for memory files until the server closes the connection."""
     guard_memory()
+    server.connection.send({"problem": ""})
+    _answer(server, Judge(HOST))
+
+
+def serve_gpu(server: ForkServer, uuid: str) -> None:
+    """Start CUDA on one GPU, and answer for its memory until the server closes the connection."""
+    problem = ""
+    try:
+        use_device(uuid)
+        start()
+        if not supported():
+            problem = "this GPU cannot share memory by descriptor (CUDA virtual memory management)"
+        # Held from now on, so that a candidate that takes all memory does not take this.
+        torch.empty(SCRATCH_BYTES, dtype=torch.uint8, device="cuda")
+    except (RuntimeError, OSError) as error:
+        problem = f"{type(error).__name__}: {error}"[:400]
+    guard_memory()
+    properties = {} if problem else device_properties()
+    server.connection.send({"problem": problem, "properties": properties})
+    if not problem:
+        _answer(server, Judge(DeviceSpace(), _fused()))
+
+
+def _fused() -> Totals:
+    """Return what compares in one pass; torch's way where Triton does not work in this process."""
+    try:
+        module = importlib.import_module("adaexplore_mcp.evaluation.workers.cuda.totals")
+        module.warm_up()
+    except Exception:  # noqa: BLE001 - Triton raises many kinds, and there is another way
+        traceback.print_exc()
+        return CHUNKED
+    fused: Totals = module.FusedTotals()
+    return fused
+
+
+def _answer(server: ForkServer, judge: "Judge") -> None:
     connection = server.connection
-    connection.send({"problem": ""})
     while (received := connection.receive()) is not None:
         request, descriptors = received
+        files: list[int] = []
         try:
-            reply = OPERATIONS[request["op"]](request, descriptors)
+            reply, files = judge.operations[request["op"]](request, descriptors)
+        except torch.OutOfMemoryError:
+            reply = judge.no_memory()
         except MALFORMED as error:
             # What the candidate sent does not describe its file: its outputs cannot be read.
             reply = {"malformed": f"{type(error).__name__}: {error}"[:500]}
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        connection.send(reply)
+        connection.send(reply, files)
+        for descriptor in files:
+            os.close(descriptor)
 
 
-def _audit(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-    """Compare what a reference gave with itself, and with zeros: can it be a yardstick at all?"""
-    rule = Rule(**request["rule"])
-    zeros = []
-    for reference, exact in zip(*_expected(request, descriptors), strict=True):
-        compare(reference, reference, exact, rule)  # raises where its dtype cannot be compared at all
-        if bool(reference.any()):
-            zero = torch.zeros_like(reference)
-            zeros.append(compare(zero, reference, exact, rule, accumulation=request["accumulation"]).passed)
-    return {"zeros_pass": bool(zeros) and all(zeros)}
+class Judge:
+    """What is asked of the judge; every operation returns its reply and the descriptors that go with it.
 
-
-def _expected(
-    request: Mapping[str, Any], descriptors: Sequence[int]
-) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
-    """Return what the reference gave, in its own dtype and in float64 where that was possible."""
-    entries = request["expected"]
-    expected = read_contiguous(descriptors[0], entries)
-    return expected, _optional(descriptors[0], [entry["wide"] for entry in entries])
-
-
-def _compare(request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-    """Compare every output of a call with what the reference gave; stop at the first that fails.
-
-    Descriptors: the reference's outputs, the candidate's, and where inputs are to be looked at, the pristine inputs and
-    those the candidate was given. Inputs that the task changes by contract come after the outputs.
+    Args:
+        space: Where outputs lie.
+        totals: Computes what comparisons rest on.
     """
-    entries = request["expected"]
-    try:
-        expected, wide = _expected(request, descriptors)
-    except MALFORMED as error:
-        return {"no_yardstick": f"{type(error).__name__}: {error}"[:500]}
-    got = read_contiguous(descriptors[1], request["got"])
-    changed: list[dict[str, Any]] = []
-    if len(descriptors) > 2:
-        before, after = (_tensors(request["inputs"], descriptor) for descriptor in descriptors[2:4])
-        names = [entry["path"] for entry in request["inputs"]["table"]]
-        changed = _changed(names, before, after, set(request["mutated"]))
-        got += [after[names.index(name)] for name in request["mutated"]]
-    entries = entries[: len(got)]  # without the inputs, those changed by contract cannot be looked at
-    rule = Rule(**request["rule"])
-    worst = "", Comparison(passed=True, precision_class="exact", nrmse=0.0)
-    for entry, own, reference, exact in zip(entries, got, expected, wide, strict=False):
-        comparison = compare(
-            own,
-            reference,
-            exact,
-            rule,
-            accumulation=request["accumulation"],
-            poison=_fill_of(own.dtype, request["poison"]),
-        )
-        if not comparison.passed or (comparison.nrmse or 0.0) >= (worst[1].nrmse or 0.0):
-            worst = entry["path"], comparison
-        if not comparison.passed:
-            break
-    return {"output": worst[0], "changed": changed, **as_message(worst[1])}
+
+    def __init__(self, space: Space, totals: Totals = CHUNKED) -> None:
+        self.space = space
+        self.totals = totals
+        self.operations: Mapping[str, Callable[[Mapping[str, Any], Sequence[int]], Reply]] = {
+            "compare": self.compare,
+            "audit": self.audit,
+            "digest": self.digest,
+            "make": self.make,
+            "copy": self.copy,
+            "refill": self.refill,
+        }
+
+    def no_memory(self) -> dict[str, Any]:
+        """Give back what is cached, and say how much memory the GPU has left."""
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return {"out_of_memory": {"free": free, "total": total}}
+
+    def make(self, request: Mapping[str, Any], _: Sequence[int]) -> "Reply":
+        """Make memory of `size` bytes for a candidate's outputs; GPU memory only."""
+        _memory, descriptor = self.space.make(request["size"])
+        return {}, [descriptor]
+
+    def copy(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
+        """Copy memory of `size` bytes, for a candidate to have; GPU memory only."""
+        memory, descriptor = self.space.make(request["size"])
+        memory[: request["size"]].copy_(self._whole(descriptors[0], request["size"]))
+        torch.cuda.synchronize()
+        return {}, [descriptor]
+
+    def refill(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
+        """Put the content of the second memory into the first, both of `size` bytes; GPU memory only."""
+        target, source = (self._whole(each, request["size"]) for each in descriptors)
+        target.copy_(source)
+        torch.cuda.synchronize()
+        return {}, []
+
+    def _whole(self, descriptor: int, size: int) -> torch.Tensor:
+        return self.space.open(descriptor, [(0, size)], size, shared=True)[0]
+
+    def digest(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
+        """Return a digest of the first bytes of each of some parts, so that equal contents are known for equal.
+
+        `parts`: start and size; `size` of the whole.
+        """
+        parts = [(int(start), min(int(nbytes), DIGEST_BYTES)) for start, nbytes in request["parts"]]
+        tensors = self.space.open(descriptors[0], parts, request["size"], shared=False)
+        return {"digests": [hashlib.sha256(t.cpu().numpy().tobytes()).hexdigest() for t in tensors]}, []
+
+    def audit(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
+        """Compare what a reference gave with itself, and with zeros: can it be a yardstick at all?"""
+        rule = Rule(**request["rule"])
+        zeros = []
+        for reference, exact in zip(*self._expected(request, descriptors), strict=True):
+            # Raises where its dtype cannot be compared at all.
+            compare(reference, reference, exact, rule, totals=self.totals)
+            if bool(reference.any()):
+                zero = torch.zeros_like(reference)
+                found = compare(
+                    zero,
+                    reference,
+                    exact,
+                    rule,
+                    accumulation=request["accumulation"],
+                    totals=self.totals,
+                )
+                zeros.append(found.passed)
+        return {"zeros_pass": bool(zeros) and all(zeros)}, []
+
+    def _expected(
+        self, request: Mapping[str, Any], descriptors: Sequence[int]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+        """Return what the reference gave, in its own dtype and in float64 where that was possible."""
+        entries, size = request["expected"], request["expected_bytes"]
+        expected = read_contiguous(descriptors[0], entries, size, self.space)
+        present = [entry["wide"] for entry in entries if entry["wide"] is not None]
+        wide = iter(read_contiguous(descriptors[0], present, size, self.space))
+        return expected, [None if entry["wide"] is None else next(wide) for entry in entries]
+
+    def compare(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
+        """Compare every output of a call with what the reference gave; stop at the first that fails.
+
+        Descriptors: the reference's outputs, the candidate's, and where inputs are to be looked at, the pristine inputs
+        and those the candidate was given. Inputs that the task changes by contract come after the outputs.
+        """
+        entries = request["expected"]
+        rule = Rule(**request["rule"])
+        for entry, got in zip(entries, request["got"], strict=False):
+            if (found := described_otherwise(entry, got)) is not None:
+                return {"output": entry["path"], "changed": [], **as_message(found)}, []
+        try:
+            expected, wide = self._expected(request, descriptors)
+        except MALFORMED as error:
+            return {"no_yardstick": f"{type(error).__name__}: {error}"[:500]}, []
+        # A copy: what the candidate's process does to its memory meanwhile comes too late.
+        got = read_contiguous(descriptors[1], request["got"], request["room"], self.space)
+        if self.space.device == "cuda":
+            given, got = got, [tensor.clone() for tensor in got]
+            for tensor in given:  # an output that is not written next time is not to be this one
+                tensor.reshape(-1).view(torch.uint8).fill_(GUARD)
+        changed: list[dict[str, Any]] = []
+        if len(descriptors) > 2:
+            before, after = (self._tensors(request["inputs"], descriptor) for descriptor in descriptors[2:4])
+            names = [entry["path"] for entry in request["inputs"]["table"]]
+            changed = _changed(names, before, after, set(request["mutated"]))
+            got += [after[names.index(name)] for name in request["mutated"]]
+        entries = entries[: len(got)]  # without the inputs, those changed by contract cannot be looked at
+        worst = "", Comparison(passed=True, precision_class="exact", nrmse=0.0)
+        for entry, own, reference, exact in zip(entries, got, expected, wide, strict=False):
+            comparison = compare(
+                own,
+                reference,
+                exact,
+                rule,
+                accumulation=request["accumulation"],
+                poison=_fill_of(own, request["poison"]),
+                totals=self.totals,
+            )
+            if not comparison.passed or (comparison.nrmse or 0.0) >= (worst[1].nrmse or 0.0):
+                worst = entry["path"], comparison
+            if not comparison.passed:
+                break
+        return {"output": worst[0], "changed": changed, **as_message(worst[1])}, []
+
+    def _tensors(self, message: Mapping[str, Any], descriptor: int) -> list[torch.Tensor]:
+        """Return all tensors of an encoded value, in the order of its table."""
+        positions = [{"$": "tensor", "v": i} for i in range(len(message["table"]))]
+        tensors: list[torch.Tensor] = decode({**message, "tree": positions}, descriptor, space=self.space)
+        return tensors
 
 
-OPERATIONS = {"compare": _compare, "audit": _audit}
+Reply = tuple[dict[str, Any], list[int]]
 
 
-def _fill_of(dtype: torch.dtype, poison: str) -> torch.Tensor | None:
-    """Return what the stand-in fills fresh memory of a dtype with, shape ()."""
+def described_otherwise(expected: Mapping[str, Any], got: Mapping[str, Any]) -> Comparison | None:
+    """Compare dtype and shape as they are described, without a look at the bytes."""
+    shapes = [
+        torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]], device="meta") for entry in (got, expected)
+    ]
+    return compare_form(*shapes)
+
+
+def _fill_of(like: torch.Tensor, poison: str) -> torch.Tensor | None:
+    """Return what fresh memory of a tensor's dtype and device is filled with, shape ()."""
     if not poison:
         return None
-    filled = torch.zeros((), dtype=dtype)
+    filled = torch.zeros((), dtype=like.dtype, device=like.device)
     fill(filled, "nan" if poison == "nan" else "huge")
     return filled
-
-
-def _optional(descriptor: int, entries: Sequence[Mapping[str, Any] | None]) -> list[torch.Tensor | None]:
-    present = iter(read_contiguous(descriptor, [entry for entry in entries if entry is not None]))
-    return [None if entry is None else next(present) for entry in entries]
-
-
-def _tensors(message: Mapping[str, Any], descriptor: int) -> list[torch.Tensor]:
-    """Return all tensors of an encoded value, in the order of its table."""
-    positions = [{"$": "tensor", "v": i} for i in range(len(message["table"]))]
-    tensors: list[torch.Tensor] = decode({**message, "tree": positions}, descriptor)
-    return tensors
 
 
 def _changed(
@@ -129,18 +264,23 @@ def _changed(
     """Compare inputs bit by bit; describe those that changed and may not."""
     changed: list[dict[str, Any]] = []
     for name, old, new in zip(names, before, after, strict=True):
-        if name in allowed or old.numel() == 0:
+        if name in allowed or old.numel() == 0 or _same(old, new):
             continue
-        differs = (_bits(old) != _bits(new)).any(axis=1)
-        if differs.any():
-            index = np.unravel_index(int(np.argmax(differs)), tuple(old.shape)) if old.dim() else ()
-            changed.append({"path": name, "count": int(differs.sum()), "index": [int(i) for i in index]})
+        differs = (_bits(old) != _bits(new)).any(dim=1)
+        index = np.unravel_index(int(differs.to(torch.uint8).argmax()), tuple(old.shape)) if old.dim() else ()
+        changed.append({"path": name, "count": int(differs.sum()), "index": [int(i) for i in index]})
     return changed
 
 
-def _bits(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of a tensor's elements, row-major, shape (numel, itemsize)."""
-    raw: np.ndarray[Any, np.dtype[np.uint8]] = (
-        tensor.contiguous().reshape(-1).view(torch.uint8).reshape(tensor.numel(), -1).numpy()
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors of one layout hold the same bits."""
+    a, b = (tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    whole = a.numel() // 8 * 8
+    return torch.equal(a[:whole].view(torch.int64), b[:whole].view(torch.int64)) and torch.equal(
+        a[whole:], b[whole:]
     )
-    return raw
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor's elements, row-major, shape (numel, itemsize)."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).reshape(tensor.numel(), -1)

@@ -16,12 +16,13 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `co
   outputs, and the state where `state_seed` is given.
 """
 
+import contextlib
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +33,15 @@ from adaexplore_mcp.evaluation.workers.collect import collect
 from adaexplore_mcp.evaluation.workers.content import TaskContent, TaskFault
 from adaexplore_mcp.evaluation.workers.domains import apply_domain, looks_symmetric, randomise_state
 from adaexplore_mcp.evaluation.workers.lowering import ALIGNED, SMALL
+from adaexplore_mcp.evaluation.workers.spaces import HOST, Space, file_bytes
 from adaexplore_mcp.evaluation.workers.standin import StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
-from adaexplore_mcp.evaluation.workers.task import LoadedTask, Trial, load, lower_task, trial
-from adaexplore_mcp.evaluation.workers.tensors import decode, dtype_name, encode, file_bytes, write_contiguous
+from adaexplore_mcp.evaluation.workers.task import LoadedTask, Place, Trial, load, lower_task, trial
+from adaexplore_mcp.evaluation.workers.tensors import decode, dtype_name, encode, write_contiguous
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
 from adaexplore_mcp.evaluation.workers.widening import widened_call
 
-__all__ = ["run"]
+__all__ = ["Machine", "run", "serve"]
 
 Reply = tuple[dict[str, Any], list[int]]
 FACTORS = {"negated": -1.0, "times 0.01": 0.01, "times 3": 3.0}
@@ -48,9 +50,86 @@ NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "siz
 BUDGETS = {"small": SMALL, "aligned": ALIGNED}
 
 
+class Machine(Protocol):
+    """Where a reference runs."""
+
+    @property
+    def space(self) -> Space:
+        """Where its inputs and outputs lie."""
+        ...
+
+    @property
+    def place(self) -> Place | None:
+        """What puts a module or a tensor on the device; None: as torch does."""
+        ...
+
+    def start(self, request: Mapping[str, Any], folder: Path) -> None:
+        """Get ready for one task; `request` is that of `load`."""
+        ...
+
+    def active(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context in which the task's code runs."""
+        ...
+
+    def export(self, tensors: Sequence[Tensor]) -> tuple[list[int], int, int]:
+        """Write tensors where the server can get at them: their starts in bytes, the descriptor, and the whole size."""
+        ...
+
+    def near(self, one: Tensor, other: Tensor) -> bool:
+        """Tell whether results of two equal calls agree, though not bit by bit."""
+        ...
+
+    def widened(
+        self,
+        call: Callable[[Callable[..., Any], Arguments], Any],
+        model: Callable[..., Any],
+        arguments: Arguments,
+    ) -> tuple[Any, Arguments]:
+        """Call a reference in float64; see `widening.widened_call`."""
+        ...
+
+
+class _StandInMachine:
+    """A GPU that is not there: see `standin`."""
+
+    space = HOST
+
+    def start(self, request: Mapping[str, Any], folder: Path) -> None:
+        """Imitate the target."""
+        self.standin = StandIn(target(request["target"]), [folder])
+        self.place = self.standin.place
+
+    def active(self) -> contextlib.AbstractContextManager[object]:
+        """Answer for the GPU."""
+        return self.standin
+
+    def export(self, tensors: Sequence[Tensor]) -> tuple[list[int], int, int]:
+        """Write into a file that can be sealed."""
+        file = file_bytes(0)
+        return write_contiguous(tensors, file), file, os.fstat(file).st_size
+
+    def near(self, one: Tensor, other: Tensor) -> bool:  # noqa: ARG002 - on a CPU results are the same or they differ
+        """Return False."""
+        return False
+
+    def widened(
+        self,
+        call: Callable[[Callable[..., Any], Arguments], Any],
+        model: Callable[..., Any],
+        arguments: Arguments,
+    ) -> tuple[Any, Arguments]:
+        """Call it here."""
+        return widened_call(call, model, arguments)
+
+
 def run(connection: Connection, folder: Path) -> None:
     """Answer requests until the server closes the connection."""
-    reference = _Reference(folder)
+    serve(connection, folder, _StandInMachine())
+
+
+def serve(connection: Connection, folder: Path, machine: Machine) -> None:
+    """Answer requests until the server closes the connection."""
+    reference = _Reference(folder, machine)
     operations: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
         "collect": reference.collect,
         "load": reference.load,
@@ -69,15 +148,18 @@ def run(connection: Connection, folder: Path) -> None:
             message = {"ok": reply}
         except TaskFault as fault:
             message = {"fault": fault.to_wire()}
+        except torch.OutOfMemoryError as error:  # of our own copies
+            message = {"fault": TaskFault("out_of_memory", str(error)[:400]).to_wire()}
         connection.send(message, files)
         for descriptor in files:
             os.close(descriptor)
 
 
 class _Reference:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, machine: Machine) -> None:
         self.folder = folder / "task"
         self.folder.mkdir()
+        self.machine = machine
         self.models: dict[
             tuple[int, int | None, frozenset[str] | None], tuple[Callable[..., Any], dict[str, Tensor]]
         ] = {}
@@ -92,10 +174,10 @@ class _Reference:
         """Import the task."""
         self.content = TaskContent.from_wire(request["task"])
         self.domains: dict[str, str] = request["domains"]
-        self.standin = StandIn(target(request["target"]), [self.folder])
-        with self.standin:
+        self.machine.start(request, self.folder)
+        with self.machine.active():
             self.task: LoadedTask = load(
-                self.content, self.folder / "own", device="cuda", place=self.standin.place
+                self.content, self.folder / "own", device="cuda", place=self.machine.place
             )
         return {}, []
 
@@ -104,7 +186,7 @@ class _Reference:
     def examine(self, _: Mapping[str, Any]) -> Reply:
         """Run once on fake tensors, or on real ones where the reference looks at values."""
         faked = True
-        with self.standin:
+        with self.machine.active():
             try:
                 seen = self._trial(fake=True)
             except TaskFault as fault:
@@ -127,18 +209,18 @@ class _Reference:
         }, []
 
     def _trial(self, *, fake: bool) -> Trial:
-        return trial(self.content, self.folder / "trial", device="cuda", place=self.standin.place, fake=fake)
+        return trial(self.content, self.folder / "trial", device="cuda", place=self.machine.place, fake=fake)
 
     def lower(self, request: Mapping[str, Any]) -> Reply:
         """Look for smaller sizes; after `examine`."""
-        with self.standin:
+        with self.machine.active():
             lowering = lower_task(
                 self.content,
                 self.folder / "trial",
                 budget=BUDGETS[request["budget"]],
                 seconds=request["seconds"],
                 device="cuda",
-                place=self.standin.place,
+                place=self.machine.place,
                 own=self.own,
             )
         return {"edits": {key: list(change) for key, change in lowering.edits.items()}}, []
@@ -151,8 +233,8 @@ class _Reference:
 
     def init(self, request: Mapping[str, Any]) -> Reply:
         """Return the constructor's arguments."""
-        with self.standin:
-            _, init = self.task.construct(request["construct_seed"])
+        with self.machine.active():
+            init = self.task.init_arguments(request["construct_seed"])
         return _encoded({"args": init.args, "kwargs": init.kwargs})
 
     def constants(self, request: Mapping[str, Any]) -> Reply:
@@ -170,20 +252,19 @@ class _Reference:
         model, state = self._model(
             request["construct_seed"], request["state_seed"], None if names is None else frozenset(names)
         )
-        with self.standin:
+        with self.machine.active():
             arguments = self.task.inputs(request["input_seed"])
         arguments, transformed = self._transform(arguments, request["transform"], request["input_seed"])
-        given = encode({"args": arguments.args, "kwargs": arguments.kwargs})
+        given = encode({"args": arguments.args, "kwargs": arguments.kwargs}, space=self.machine.space)
         _rename(given.table, arguments)
-        own = _copied(arguments)
+        own = self._copied(arguments)
         fresh = copy.deepcopy(model) if request["repeat"] else None
         outputs = self._call(model, own)
         problem = self._disagreement(fresh, model, arguments, outputs) if request["repeat"] else ""
         mutated = _changed(arguments, own)
         wide, wide_arguments, not_wide = self._wide(model, arguments)
         entries, tensors = _expected(outputs, own, mutated, wide, wide_arguments)
-        file = file_bytes(0)
-        starts = write_contiguous(tensors, file)
+        starts, file, size = self.machine.export(tensors)
         for entry in entries:
             for part in (entry, entry.get("wide") or {}):
                 if "start" in part:
@@ -192,6 +273,7 @@ class _Reference:
         reply = {
             "inputs": given.message(),
             "expected": entries,
+            "expected_bytes": size,
             "mutated": mutated,
             "aliases": _aliases(outputs, own),
             "transformed": transformed,
@@ -199,26 +281,29 @@ class _Reference:
             "not_wide": not_wide,
         }
         if request["state_seed"] is not None:
-            encoded = encode(state)
+            encoded = encode(state, space=self.machine.space)
             reply["state"] = encoded.message()
             files.append(encoded.file)
         return reply, [descriptor for descriptor in files if descriptor >= 0]
 
     def _call(self, model: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401 - a task's outputs
         """Call the reference as on a GPU machine; our own arithmetic stays outside of the stand-in."""
-        with self.standin:
-            return self.task.call(
-                self.standin.place(model), arguments.map(lambda _, leaf: self.standin.place(leaf))
-            )
+        place = self.machine.place
+        with self.machine.active():
+            if place is not None:
+                model, arguments = place(model), arguments.map(lambda _, leaf: place(leaf))
+            return self.task.call(model, arguments)
 
     def _model(
         self, construct_seed: int, state_seed: int | None, names: frozenset[str] | None = None
     ) -> tuple[Callable[..., Any], dict[str, Tensor]]:
         key = construct_seed, state_seed, names
         if key not in self.models:
-            with self.standin:
-                model, _ = self.task.construct(construct_seed)
             state: dict[str, Tensor] = {}
+            model = None if state_seed is None else _copy_of(self._model(construct_seed, None)[0])
+            if model is None:
+                with self.machine.active():
+                    model, _ = self.task.construct(construct_seed)
             if state_seed is not None and isinstance(model, nn.Module):
                 state = randomise_state(model, state_seed, self.domains, names)
             self.models[key] = model, state
@@ -258,26 +343,48 @@ class _Reference:
         outputs: Any,  # noqa: ANN401 - a task's outputs
     ) -> str:
         """Run again on equal inputs; say why the reference is no function of them, or nothing."""
-        if _equal(outputs, self._call(model, _copied(arguments))):
+        second = self._call(model, self._copied(arguments))
+        if _equal(outputs, second) or _agree(outputs, second, self.machine.near):
             return ""
         assert fresh is not None
-        again = self._call(copy.deepcopy(fresh), _copied(arguments))
+        again = self._call(copy.deepcopy(fresh), self._copied(arguments))
         torch.manual_seed(0)
-        seeded = self._call(copy.deepcopy(fresh), _copied(arguments))
+        seeded = self._call(copy.deepcopy(fresh), self._copied(arguments))
         torch.manual_seed(0)
-        seeded_again = self._call(copy.deepcopy(fresh), _copied(arguments))
+        seeded_again = self._call(copy.deepcopy(fresh), self._copied(arguments))
         if _equal(outputs, again):
             return "it keeps state between calls: a second call on equal inputs gives another result"
         if _equal(seeded, seeded_again):
             return "it draws random numbers: two calls on equal inputs differ (dropout in training mode?)"
         return "two calls on equal inputs differ"
 
+    def _copied(self, arguments: Arguments) -> Arguments:
+        """Return copies of the inputs: strides and shared storages stay as they are, each storage is copied once."""
+        space = self.machine.space
+        encoded = encode({"args": arguments.args, "kwargs": arguments.kwargs}, space=space)
+        try:
+            # Shared, though nobody shares it: a private map of a large sparse file would count as private memory.
+            descriptor = encoded.file if encoded.file >= 0 else None
+            value = decode(encoded.message(), descriptor, shared=True, space=space)
+        finally:
+            if encoded.file >= 0:
+                os.close(encoded.file)
+        return Arguments(value["args"], value["kwargs"], arguments.names)
+
     def _wide(self, model: Callable[..., Any], arguments: Arguments) -> tuple[Any, Arguments | None, str]:
         try:
-            outputs, after = widened_call(self._call, model, arguments)
+            outputs, after = self.machine.widened(self._call, model, arguments)
         except Exception as error:  # noqa: BLE001 - a stranger's code in a dtype it was not written for
             return None, None, f"{type(error).__name__}: {error}"[:300]
         return outputs, after, ""
+
+
+def _copy_of(model: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return a copy of a model, which for a large one takes a fraction of drawing its weights again; None without one."""
+    try:
+        return copy.deepcopy(model)
+    except Exception:  # noqa: BLE001 - a module may hold what cannot be copied
+        return None
 
 
 def _encoded(value: Any) -> Reply:  # noqa: ANN401 - any value of a task
@@ -292,18 +399,6 @@ def _rename(table: list[dict[str, Any]], arguments: Arguments) -> None:
         entry["path"] = name
 
 
-def _copied(arguments: Arguments) -> Arguments:
-    """Return copies of the inputs: strides and shared storages stay as they are, each storage is copied once."""
-    encoded = encode({"args": arguments.args, "kwargs": arguments.kwargs})
-    try:
-        # Shared, though nobody shares it: a private map of a large sparse file would count as private memory.
-        value = decode(encoded.message(), encoded.file if encoded.file >= 0 else None, shared=True)
-    finally:
-        if encoded.file >= 0:
-            os.close(encoded.file)
-    return Arguments(value["args"], value["kwargs"], arguments.names)
-
-
 def _bits(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
@@ -315,6 +410,15 @@ def _changed(before: Arguments, after: Arguments) -> list[str]:
         for (path, old), (_, new) in zip(before.leaves(), after.leaves(), strict=True)
         if isinstance(old, Tensor) and old.numel() and not torch.equal(_bits(old), _bits(new))
     ]
+
+
+def _agree(one: Any, other: Any, near: Callable[[Tensor, Tensor], bool]) -> bool:  # noqa: ANN401 - outputs of a task
+    """Tell whether floating outputs agree up to rounding, and all others bit by bit."""
+    pairs = list(zip(leaves(one), leaves(other), strict=True))
+    return all(
+        near(a, b) if isinstance(a, Tensor) and a.is_floating_point() and a.shape == b.shape else _equal(a, b)
+        for (_, a), (_, b) in pairs
+    )
 
 
 def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - outputs of a task

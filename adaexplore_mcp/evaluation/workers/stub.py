@@ -38,7 +38,9 @@ from adaexplore_mcp.evaluation.sandbox import (
     unguard_memory,
 )
 from adaexplore_mcp.evaluation.scratch import remove_tree
+from adaexplore_mcp.evaluation.supervisor import parents
 from adaexplore_mcp.evaluation.wire import Connection, FrameError
+from adaexplore_mcp.evaluation.workers.cuda.start import use_device
 
 __all__ = ["start"]
 
@@ -46,16 +48,19 @@ SESSION_ROLES = {
     "candidate": "adaexplore_mcp.evaluation.workers.candidate",
     "compile": "adaexplore_mcp.evaluation.workers.compilation",
     "reference": "adaexplore_mcp.evaluation.workers.reference",
+    "gpu_candidate": "adaexplore_mcp.evaluation.workers.cuda.candidate",
+    "gpu_reference": "adaexplore_mcp.evaluation.workers.cuda.reference",
 }
-"""Modules whose `run(connection, folder)` is the confined process's work."""
+"""Modules whose `run(connection, folder)` is the confined process's work. `prepare()`, where they have one, comes before,
+and may say that there is no memory for it."""
 
 LAST_WORDS = {"compile": "adaexplore_mcp.evaluation.workers.compilation"}
 """Modules whose `last_words(folder)` can say why the confined process was ended by a signal."""
 
 GUARDED_ROLES = {"reference"}
-"""These hold what a candidate must not see: closed to other processes of the same user."""
+"""These hold what a candidate must not see: closed to other processes of the same user. On a GPU they close themselves."""
 
-MEMORY_FILE_ROLES = {"reference"}
+MEMORY_FILE_ROLES = {"reference", "gpu_reference"}
 """These hand over files of their own making; a candidate fills those that it is given."""
 
 HARNESS_FAILED = 70
@@ -107,7 +112,8 @@ def start(
     """Detach, enter namespaces, become the stub; runs in a fresh fork, returns in the stub's parent and in the stub.
 
     Args:
-        request: `role`, `session` (its name), `memory_bytes`, `lifetime_s`, and for the confined process `readable`.
+        request: `role`, `session` (its name), `memory_bytes`, `lifetime_s`, and for the confined process `readable` and
+            `gpu` (its `uuid` and `nodes`, or nothing).
         control: To the server: it says "end", we report.
         session: To the server: the confined process answers on it.
         scratch: Folder below which the session's folder is made.
@@ -204,19 +210,28 @@ class Stub:
             if self.request["role"] not in GUARDED_ROLES:
                 unguard_memory()
             memory_bytes = int(self.request["memory_bytes"])
+            gpu = self.request.get("gpu")
             limits = Limits(
-                memory_bytes=memory_bytes, file_bytes=memory_bytes, cpu_s=int(self.request["lifetime_s"])
+                memory_bytes=memory_bytes,
+                file_bytes=memory_bytes,
+                cpu_s=int(self.request["lifetime_s"]),
+                address_space=gpu is None,
             )
             role = importlib.import_module(SESSION_ROLES[self.request["role"]])
+            if gpu is not None:
+                use_device(gpu["uuid"])
             confine(
                 self.layers,
                 limits,
-                writable=[str(self.folder)],
+                # CUDA names its threads by writing below /proc.
+                writable=[str(self.folder), *([] if gpu is None else (*gpu["nodes"], "/proc/self/task"))],
                 readable=self.request.get("readable", []),
                 memory_files=self.request["role"] in MEMORY_FILE_ROLES,
             )
-            connection.send({"ready": True})
-            role.run(connection, self.folder)
+            full = getattr(role, "prepare", _nothing)()
+            connection.send({"full": full or ""})
+            if not full:
+                role.run(connection, self.folder)
             code = 0
         except BaseException:  # noqa: BLE001 - the outermost frame: nothing may return into the stub
             traceback.print_exc()
@@ -234,6 +249,7 @@ class Stub:
         tempfile.tempdir = None  # remembered from the process this one was forked from
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "triton")
         os.environ["TORCH_EXTENSIONS_DIR"] = str(self.folder / "extensions")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "inductor")
 
     # --- watching
 
@@ -341,10 +357,10 @@ class Stub:
             return [
                 int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit() and entry.name != "1"
             ]
-        parents = dict(_parents())
+        known = dict(parents())
         members, frontier = [], [os.getpid()]
         while frontier:
-            frontier = [pid for pid, parent in parents.items() if parent in frontier]
+            frontier = [pid for pid, parent in known.items() if parent in frontier]
             members += frontier
         return members
 
@@ -381,6 +397,11 @@ class Stub:
             "peak_bytes": self.peak_bytes,
             **{name: capture.report() for name, capture in self.capture.items()},
         }
+
+
+def _nothing() -> str:
+    """Prepare for nothing."""
+    return ""
 
 
 def _only_descriptor_above_2(keep: socket.socket) -> socket.socket:
@@ -420,13 +441,3 @@ def _bytes_of_files(folder: Path) -> int:
         if seen > MOST_FILES:
             return 1 << 62
     return total
-
-
-def _parents() -> Sequence[tuple[int, int]]:
-    found = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
-                found.append((int(entry.name), int(fields[1])))
-    return found

@@ -6,7 +6,9 @@ has, nor of its memory: those numbers are of one common board of each capability
 only to code that sizes its grid by them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["DEFAULT_TARGET", "TARGETS", "Target", "target"]
 
@@ -121,12 +123,15 @@ TARGETS: dict[str, Target] = {
 DEFAULT_TARGET = TARGETS["sm_90"]
 
 
-def target(name: str) -> Target:
-    """Return the target called `name`, such as `sm_90`.
+def target(name: str | Mapping[str, Any]) -> Target:
+    """Return the target called `name`, such as `sm_90`; or the one whose fields are given, as a device describes itself.
 
     Raises:
         ValueError: There is none of that name; the message lists those there are.
     """
+    if not isinstance(name, str):
+        major, minor = name["capability"]
+        return Target(**{**name, "capability": (major, minor)})
     try:
         return TARGETS[name]
     except KeyError:

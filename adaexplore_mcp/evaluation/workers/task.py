@@ -80,6 +80,7 @@ class LoadedTask:
         self.content = content
         self.device = device
         self._place = place
+        self._draw_on_gpu = place is None and device == "cuda"
         self.workload = prepared.workload
         self._snapshot = Snapshot(folder, prepared.files)
         self._namespace = self._run(prepared.extra)
@@ -98,7 +99,7 @@ class LoadedTask:
         """
         if self.content.format == "function":
             return self.entry, Arguments()
-        init = self._constructor_arguments(seed)
+        init = self.init_arguments(seed)
         own = copy.deepcopy(init)  # a constructor may change what it is given
         with self._blaming("construct", f"{self.content.entry}(...)"):
             seed_all(seed)
@@ -126,11 +127,7 @@ class LoadedTask:
         """
         source = f"{_INPUTS[self.content.format]}()"
         with self._blaming("inputs", source):
-            seed_all(seed)
-            if self.content.format == "kernelbench":
-                given = self._inputs()
-            else:
-                given = self._inputs(dict(self.workload), self.device, seed)
+            given = self._drawn(seed)
             if not isinstance(given, (tuple, list, dict)):
                 detail = (
                     f"{source} gives {type(given).__name__}; return a list of arguments, or a dict by name"
@@ -150,6 +147,21 @@ class LoadedTask:
                 return moved(accepted, self.device)
             return accepted.map(lambda _, leaf: place(leaf) if isinstance(leaf, Tensor) else leaf)
 
+    def _drawn(self, seed: int) -> Any:  # noqa: ANN401 - whatever the task gives
+        """Draw inputs where they are needed: on a GPU at once, unless the task's code does not work so."""
+        if self.content.format == "function":
+            seed_all(seed)
+            return self._inputs(dict(self.workload), self.device, seed)
+        if self._draw_on_gpu:
+            try:
+                seed_all(seed)
+                with torch.device("cuda"):
+                    return self._inputs()
+            except Exception:  # noqa: BLE001 - it mixes devices, say; on the CPU it shows what it really raises
+                self._draw_on_gpu = False
+        seed_all(seed)
+        return self._inputs()
+
     def call(self, model: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401 - any task's outputs
         """Call a model without gradients and return its outputs, checked, as plain tensors in plain containers.
 
@@ -159,7 +171,14 @@ class LoadedTask:
         with self._blaming("call", self.content.entry), torch.no_grad():
             return accept_outputs(model(*arguments.args, **arguments.kwargs))
 
-    def _constructor_arguments(self, seed: int) -> Arguments:
+    def init_arguments(self, seed: int) -> Arguments:
+        """Return the constructor's arguments; none for the function format.
+
+        Raises:
+            TaskFault: reason construct or init_arguments.
+        """
+        if self.content.format == "function":
+            return Arguments()
         source = "get_init_inputs()"
         with self._blaming("construct", source):
             seed_all(seed)

@@ -10,7 +10,6 @@ Nothing is pickled: a receiver never runs a sender's code.
 
 import base64
 import math
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +17,22 @@ from typing import Any
 
 import torch
 
+from adaexplore_mcp.evaluation.workers.spaces import HOST, PAGE, Space
+
 __all__ = [
     "Encoded",
     "NotTransportableError",
+    "contiguous_layout",
+    "copy_contiguous",
     "decode",
     "decode_outline",
     "dtype_name",
     "encode",
-    "file_bytes",
-    "map_file",
     "outline",
     "read_contiguous",
     "write_contiguous",
 ]
 
-PAGE = mmap.PAGESIZE
 SPARSE_BYTES = 64 << 20  # above this, a storage of which a tensor shows only a small part is not copied whole
 SPARSE_FACTOR = 4
 MAX_TENSORS = 4096
@@ -66,17 +66,19 @@ class Encoded:
         table: One entry per tensor: path, dtype, shape, stride, offset (in elements) and storage, the position in
             `storages`; `view` is the number of bytes the tensor's own elements take.
         storages: One entry per distinct storage: start in the file and size, both in bytes.
-        file: Descriptor of the memory file, or -1 without tensors; the holder closes it.
+        size: Bytes of the memory that all storages lie in.
+        file: Descriptor of the memory, or -1 without tensors; the holder closes it.
     """
 
     tree: Any
     table: list[dict[str, Any]]
     storages: list[tuple[int, int]]
+    size: int
     file: int
 
     def message(self) -> dict[str, Any]:
         """Return the part that travels as JSON."""
-        return {"tree": self.tree, "table": self.table, "storages": self.storages}
+        return {"tree": self.tree, "table": self.table, "storages": self.storages, "size": self.size}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -84,46 +86,18 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def file_bytes(size: int) -> int:
-    """Create a memory file of a size in bytes and return its descriptor; sparse until written."""
-    descriptor = os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def map_file(descriptor: int, size: int, *, shared: bool, start: int = 0) -> torch.Tensor:
-    """Map a memory file as a tensor of uint8, shape (size,).
-
-    Args:
-        descriptor: May be closed afterwards.
-        size: Bytes to map; at least 1.
-        shared: Write through to the file; otherwise writes stay private to this process.
-        start: First byte, a multiple of the page size.
-
-    Raises:
-        ValueError: The file cannot be mapped like this.
-    """
-    flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
-    try:
-        mapped = mmap.mmap(descriptor, size, flags=flags, offset=start)
-    except (OSError, OverflowError) as error:
-        msg = f"{size} bytes at {start} of the file cannot be mapped: {error}"
-        raise ValueError(msg) from error
-    return torch.frombuffer(mapped, dtype=torch.uint8)
-
-
 # --- encoding --------------------------------------------------------------------------------------------
 
 
-def encode(value: Any, path: str = "") -> Encoded:  # noqa: ANN401 - any value a task holds
-    """Encode a value; its tensors are copied into a new memory file.
+def encode(value: Any, path: str = "", space: Space = HOST) -> Encoded:  # noqa: ANN401 - any value a task holds
+    """Encode a value; its tensors are copied into new memory.
 
     Raises:
-        NotTransportableError: A leaf is neither plain data nor a dense CPU tensor.
+        NotTransportableError: A leaf is neither plain data nor a dense tensor of the space's device.
     """
-    encoder = _Encoder()
+    encoder = _Encoder(space)
     tree = encoder.tree(value, path)
-    return Encoded(tree, encoder.table, encoder.storages, encoder.write())
+    return Encoded(tree, encoder.table, encoder.storages, encoder.end, encoder.write())
 
 
 def outline(value: Any, path: str = "") -> dict[str, Any]:  # noqa: ANN401 - any value a task holds
@@ -132,18 +106,19 @@ def outline(value: Any, path: str = "") -> dict[str, Any]:  # noqa: ANN401 - any
     Raises:
         NotTransportableError: A leaf is neither plain data nor a dense CPU tensor.
     """
-    encoder = _Encoder()
+    encoder = _Encoder(HOST)
     tree = encoder.tree(value, path)
-    return Encoded(tree, encoder.table, encoder.storages, -1).message()
+    return Encoded(tree, encoder.table, encoder.storages, encoder.end, -1).message()
 
 
 class _Encoder:
-    def __init__(self) -> None:
+    def __init__(self, space: Space) -> None:
+        self.space = space
         self.table: list[dict[str, Any]] = []
         self.storages: list[tuple[int, int]] = []
         self._tensors: list[torch.Tensor] = []
         self._positions: dict[int, int] = {}
-        self._end = 0
+        self.end = 0
 
     def tree(self, value: Any, path: str, depth: int = 0) -> Any:  # noqa: ANN401
         """Return the JSON of a value, collecting its tensors."""
@@ -171,11 +146,10 @@ class _Encoder:
         return _plain(value, path)
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> int:
-        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+        here = tensor.device.type == self.space.device
+        if tensor.layout is not torch.strided or tensor.is_quantized or not here:
             layout = "a quantized tensor" if tensor.is_quantized else f"a tensor of layout {tensor.layout}"
-            raise NotTransportableError(
-                path, layout if tensor.device.type == "cpu" else f"on {tensor.device}"
-            )
+            raise NotTransportableError(path, layout if here else f"on {tensor.device}")
         if len(self.table) >= MAX_TENSORS:
             raise NotTransportableError(path, f"one of more than {MAX_TENSORS} tensors")
         tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -184,8 +158,8 @@ class _Encoder:
         known = self._positions.get(identity)
         if known is None:
             known = len(self.storages)
-            self.storages.append((self._end, storage.nbytes()))
-            self._end += -(-storage.nbytes() // PAGE) * PAGE
+            self.storages.append((self.end, storage.nbytes()))
+            self.end += -(-(storage.nbytes() + self.space.guard) // PAGE) * PAGE
             self._positions[identity] = known
         self._tensors.append(tensor)
         self.table.append(
@@ -201,11 +175,10 @@ class _Encoder:
         return len(self.table) - 1
 
     def write(self) -> int:
-        """Copy the collected tensors into a file; return its descriptor, or -1 without any."""
+        """Copy the collected tensors into memory; return its descriptor, or -1 without any."""
         if not self._tensors:
             return -1
-        descriptor = file_bytes(max(self._end, PAGE))
-        target = map_file(descriptor, max(self._end, PAGE), shared=True)
+        target, descriptor = self.space.make(self.end)
         whole: set[int] = set()
         for entry, tensor in zip(self.table, self._tensors, strict=True):
             start, size = self.storages[entry["storage"]]
@@ -215,7 +188,7 @@ class _Encoder:
             elif size and entry["storage"] not in whole:
                 whole.add(entry["storage"])
                 target[start : start + size].copy_(
-                    torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage())
+                    torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
                 )
         return descriptor
 
@@ -244,18 +217,20 @@ def _plain(value: Any, path: str) -> Any:  # noqa: ANN401 - one return per kind
 # --- decoding --------------------------------------------------------------------------------------------
 
 
-def decode(message: Mapping[str, Any], descriptor: int | None, *, shared: bool = False) -> Any:  # noqa: ANN401
-    """Rebuild a value from `Encoded.message()` and its file.
+def decode(  # noqa: D417 - the last as in `Space`
+    message: Mapping[str, Any], descriptor: int | None, *, shared: bool = False, space: Space = HOST
+) -> Any:  # noqa: ANN401 - any value of a task
+    """Rebuild a value from `Encoded.message()` and its memory.
 
     Args:
         message: The JSON part; may come from an untrusted process, so every number in it is checked.
-        descriptor: The memory file, or None without tensors; may be closed afterwards.
-        shared: Map the file shared: writes of this process are seen by every holder.
+        descriptor: The memory, or None without tensors; may be closed afterwards.
+        shared: Map it shared: writes of this process are seen by every holder.
 
     Raises:
-        ValueError: The message does not describe the file.
+        ValueError: The message does not describe the memory.
     """
-    tensors = list(_tensors(message, descriptor, shared=shared))
+    tensors = list(_tensors(message, descriptor, space, shared=shared))
     return _value(message["tree"], tensors)
 
 
@@ -266,25 +241,17 @@ def decode_outline(message: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return _value(message["tree"], tensors)
 
 
-def _tensors(message: Mapping[str, Any], descriptor: int | None, *, shared: bool) -> Iterator[torch.Tensor]:
+def _tensors(
+    message: Mapping[str, Any], descriptor: int | None, space: Space, *, shared: bool
+) -> Iterator[torch.Tensor]:
     table = message["table"]
     if not table:
         return
     if descriptor is None or len(table) > MAX_TENSORS:
         msg = "tensors without a file, or too many"
         raise ValueError(msg)
-    size = os.fstat(descriptor).st_size
-    storages = []
-    for start, nbytes in message["storages"]:
-        if not 0 <= start <= start + nbytes <= size:
-            msg = f"a storage of {nbytes} bytes at {start} lies outside a file of {size}"
-            raise ValueError(msg)
-        # Each a map of its own, so that an access beyond a tensor's storage is known for one.
-        storages.append(
-            map_file(descriptor, nbytes, shared=shared, start=start)
-            if nbytes
-            else torch.empty(0, dtype=torch.uint8)
-        )
+    extents = [(int(start), int(nbytes)) for start, nbytes in message["storages"]]
+    storages = space.open(descriptor, extents, int(message["size"]), shared=shared)
     for entry in table:
         yield _view(storages[entry["storage"]], entry)
 
@@ -340,27 +307,50 @@ def _value(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:  # noqa: ANN401, 
             raise ValueError(msg)
 
 
-def read_contiguous(descriptor: int, entries: Sequence[Mapping[str, Any]]) -> list[torch.Tensor]:
+def read_contiguous(
+    descriptor: int, entries: Sequence[Mapping[str, Any]], size: int = 0, space: Space = HOST
+) -> list[torch.Tensor]:
     """Read tensors that `write_contiguous` wrote.
 
     Args:
-        descriptor: The file.
+        descriptor: The memory.
         entries: dtype, shape and start (bytes) of each; may come from an untrusted process.
+        size: Bytes of the memory; a file knows its own.
+        space: Where it lies.
 
     Raises:
-        ValueError: An entry lies outside the file.
+        ValueError: An entry lies outside of it.
     """
-    size = os.fstat(descriptor).st_size
-    whole = map_file(descriptor, size, shared=False) if size else torch.empty(0, dtype=torch.uint8)
-    tensors = []
-    for entry in entries:
-        dtype, shape, start = DTYPES[entry["dtype"]], entry["shape"], entry["start"]
-        nbytes = math.prod(shape) * dtype.itemsize
-        if start < 0 or any(n < 0 for n in shape) or start + nbytes > size:
-            msg = f"a tensor of shape {shape} at byte {start} lies outside a file of {size} bytes"
+    dtypes = [DTYPES[entry["dtype"]] for entry in entries]
+    extents = []
+    for entry, dtype in zip(entries, dtypes, strict=True):
+        if any(n < 0 for n in entry["shape"]):
+            msg = f"a tensor of shape {entry['shape']}"
             raise ValueError(msg)
-        tensors.append(whole[start : start + nbytes].view(dtype).reshape(shape))
+        extents.append((entry["start"], math.prod(entry["shape"]) * dtype.itemsize))
+    whole = max((start + nbytes for start, nbytes in extents), default=0)
+    (memory,) = space.open(descriptor, [(0, whole)], size, shared=False) if whole else (None,)
+    tensors = []
+    for entry, dtype, (start, nbytes) in zip(entries, dtypes, extents, strict=True):
+        raw = (
+            torch.empty(0, dtype=torch.uint8, device=space.device)
+            if memory is None
+            else memory[start : start + nbytes]
+        )
+        if start < 0 or start % dtype.itemsize or raw.numel() != nbytes:
+            msg = f"a tensor of shape {entry['shape']} at byte {start} lies outside of its memory"
+            raise ValueError(msg)
+        tensors.append(raw.view(dtype).reshape(entry["shape"]))
     return tensors
+
+
+def contiguous_layout(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
+    """Return where each tensor starts when they lie one after the other (multiples of 64 bytes), and the end of all."""
+    starts, position = [], 0
+    for tensor in tensors:
+        starts.append(position)
+        position += -(-tensor.numel() * tensor.element_size() // 64) * 64
+    return starts, position
 
 
 def write_contiguous(tensors: Sequence[torch.Tensor], descriptor: int) -> list[int]:
@@ -371,15 +361,36 @@ def write_contiguous(tensors: Sequence[torch.Tensor], descriptor: int) -> list[i
     Returns:
         The start of each tensor in bytes (multiples of 64).
     """
-    starts, position = [], 0
-    for tensor in tensors:
-        starts.append(position)
-        data = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
-        view = data.data
+    starts, end = contiguous_layout(tensors)
+    for start, tensor in zip(starts, tensors, strict=True):
+        position, view = start, _bytes_of(tensor).numpy().data
         while view:
             written = os.pwrite(descriptor, view, position)
             position += written
             view = view[written:]
-        position = -(-position // 64) * 64
-    os.ftruncate(descriptor, max(position, 1))
+    os.ftruncate(descriptor, max(end, 1))
     return starts
+
+
+def copy_contiguous(tensors: Sequence[torch.Tensor], memory: torch.Tensor) -> list[int] | None:
+    """Copy tensors one after the other, each in row-major order, into memory of the same device.
+
+    Args:
+        tensors: Any shapes, dtypes and strides.
+        memory: uint8, shape (bytes,).
+
+    Returns:
+        The start of each tensor in bytes; None, with nothing copied, where they do not fit.
+    """
+    starts, end = contiguous_layout(tensors)
+    if end > memory.numel():
+        return None
+    for start, tensor in zip(starts, tensors, strict=True):
+        nbytes = tensor.numel() * tensor.element_size()
+        target = memory[start : start + nbytes].view(tensor.dtype).reshape(tensor.shape)
+        target.copy_(tensor.detach())
+    return starts
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)

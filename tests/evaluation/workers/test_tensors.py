@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from adaexplore_mcp.evaluation.workers.spaces import file_bytes
 from adaexplore_mcp.evaluation.workers.tensors import (
     NotTransportableError,
     decode,
     decode_outline,
     encode,
-    file_bytes,
     outline,
     read_contiguous,
     write_contiguous,

@@ -9,8 +9,7 @@
 What it changes about the stock interpreter, by module: `numbers`, `arithmetic`, `dots`, `libdevice` (values
 as hardware computes them), `regions`, `memory`, `blocks`, `atomics` (every lane checked, races, poison),
 `reductions` (any combine function), `rewriting`, `language`, `frontend` (the language as the compiler reads
-it, and faster), `autotune`, `arguments`, `launches` (configurations without a clock, arguments as a launch
-passes them), `findings` (what is reported), `versions` (which Triton this is).
+it, and faster), `driver`, `arguments`, `launches` (what a driver is asked, arguments as a launch passes them), `findings` (what is reported), `versions` (which Triton this is).
 
 It patches Triton for the whole process and for good, so it belongs into a worker process. Fork after
 `install`, never after a launch that used several threads: nothing here starts a thread, but torch and BLAS do

@@ -17,12 +17,8 @@ from adaexplore_mcp.evaluation.workers.interpreter.arguments import (
     signature_of,
     tensors_in,
 )
-from adaexplore_mcp.evaluation.workers.interpreter.autotune import (
-    DEFAULT_DEVICE_PROPERTIES,
-    Tuning,
-    install_driver,
-)
 from adaexplore_mcp.evaluation.workers.interpreter.builder import Builder
+from adaexplore_mcp.evaluation.workers.interpreter.driver import DEFAULT_DEVICE_PROPERTIES, install_driver
 from adaexplore_mcp.evaluation.workers.interpreter.findings import (
     Call,
     Finding,
@@ -40,6 +36,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.versions import (
     stock,
     triton,
 )
+from adaexplore_mcp.evaluation.workers.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,7 +91,7 @@ class Interpreter:
         self.device_properties = device_properties
         self.builder = Builder(capability)
         self.recorder = Call()
-        self.tuning = Tuning(self.recorder, None, tune=False)
+        self.tuning = Tuning(self.recorder.autotuned, None, tune=False)
         self.poison = "nan"
         self._before_launch: Callable[[str, Mapping[str, object]], None] | None = None
         self._order: np.random.Generator | None = None
@@ -179,7 +176,7 @@ class Interpreter:
             raise RuntimeError(msg)
         self._in_call = True
         recorder = Call()
-        self.recorder, self.tuning = recorder, Tuning(recorder, config, tune=tune)
+        self.recorder, self.tuning = recorder, Tuning(recorder.autotuned, config, tune=tune)
         self.poison, self._before_launch = poison, before_launch
         self._order = None if order_seed is None else np.random.default_rng(order_seed)
         try:
@@ -187,7 +184,7 @@ class Interpreter:
         finally:
             self._in_call = False
             self.recorder = Call()
-            self.tuning = Tuning(self.recorder, None, tune=False)
+            self.tuning = Tuning(self.recorder.autotuned, None, tune=False)
             self.poison, self._before_launch, self._order = "nan", None, None
 
     # ---- one launch

@@ -1,8 +1,8 @@
 """Autotuning without a clock: which configuration runs is chosen, never measured.
 
-`@triton.autotune` measures each configuration and keeps the fastest. Here a configuration's rank is its
-position, so the first one left after pruning wins, or the one that the caller asks for. Pruning, hooks and
-resets run as they are: Triton's own `Autotuner.run` does them.
+`@triton.autotune` measures each configuration and keeps the fastest. Where a verdict is all that is wanted, a
+configuration's rank is its position, so the first one left after pruning wins, or the one that the caller asks for.
+Pruning, hooks and resets run as they are: Triton's own `Autotuner.run` does them.
 """
 
 from __future__ import annotations
@@ -10,41 +10,37 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
-from adaexplore_mcp.evaluation.workers.interpreter.findings import Call, NotInterpretable
-from adaexplore_mcp.evaluation.workers.interpreter.versions import autotuner, triton
+from triton.runtime import autotuner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["DEFAULT_DEVICE_PROPERTIES", "Tuning", "install_driver"]
-
-DEFAULT_DEVICE_PROPERTIES: dict[str, int] = {
-    "max_shared_mem": 232448,
-    "max_num_regs": 65536,
-    "multiprocessor_count": 132,
-    "warpSize": 32,
-    "sm_clock_rate": 1980000,
-    "mem_clock_rate": 3201000,
-    "mem_bus_width": 6144,
-}
-"""What Triton's driver says about an H200, in its own units; kernels size persistent grids by it."""
+__all__ = ["Tuned", "Tuning", "direct_autotuners"]
 
 
 class Tuning:
     """Which configuration the tuned kernels of one call run.
 
     Args:
-        recorder: Where the number of configurations of each kernel is noted.
+        autotuned: Where the number of configurations of each kernel is noted.
         config: The position to run, modulo the number each kernel has after pruning; None means the first.
         tune: Whether to run every configuration once before, as the first call on a GPU does.
+        good: By kernel, which of its configurations are known to build; all others are passed over. A kernel that is not
+            in it, or has another number of them, is tuned over all.
     """
 
-    def __init__(self, recorder: Call, config: int | None, *, tune: bool) -> None:
-        self.recorder = recorder
+    def __init__(
+        self,
+        autotuned: dict[str, int],
+        config: int | None,
+        *,
+        tune: bool,
+        good: Mapping[str, Sequence[bool]] | None = None,
+    ) -> None:
+        self.autotuned = autotuned
         self.config = config or 0
         self.tune = tune
+        self.good = good or {}
         self.measuring: int | None = None
         self.chosen: int | None = None
         self.settled: int | None = None
@@ -67,11 +63,13 @@ class Tuning:
         self._pruned[id(tuner)] = list(configs)
         if len(configs) > 1:
             name = tuner.base_fn.__name__
-            self.recorder.autotuned[name] = max(len(configs), self.recorder.autotuned.get(name, 0))
+            self.autotuned[name] = max(len(configs), self.autotuned.get(name, 0))
 
     def measure(self, tuner: Any, kernel_call: Callable[[], None]) -> list[float]:  # noqa: ANN401 - an Autotuner
         """Stand in for a benchmark: run the configuration if asked to, and return its rank as its time."""
         position, self._rank = self._rank, self._rank + 1
+        if self._is_bad(tuner, position):
+            return [math.inf] * 3
         if self.tune:
             self.measuring = position
             try:
@@ -82,6 +80,10 @@ class Tuning:
         if position in self._failed.get(id(tuner), ()):
             rank = math.inf  # what Triton gives a configuration that does not compile
         return [rank, rank, rank]
+
+    def _is_bad(self, tuner: Any, position: int) -> bool:  # noqa: ANN401 - an Autotuner
+        good = self.good.get(getattr(getattr(tuner, "base_fn", None), "__name__", ""), ())
+        return len(good) == len(self._pruned.get(id(tuner), ())) and not good[position]
 
     def fail(self, tuner: Any) -> bool:  # noqa: ANN401 - an Autotuner
         """Pass over the configuration in use, which does not compile; False if there is no other."""
@@ -99,70 +101,19 @@ class Tuning:
         self.chosen = self.settled = position if len(known) > 1 else None
 
 
-class Device(Protocol):
-    """What the driver and the autotuners ask: the interpreter, at the moment of the question."""
+class Tuned(Protocol):
+    """Whose `tuning` autotuners ask, at the moment of the question."""
 
-    capability: int
-    device_properties: Mapping[str, int]
-    tuning: Tuning
-
-
-class _Utilities:
-    """What Triton's compiled driver module offers to Python."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-
-    def get_device_properties(self, _device: int) -> dict[str, int]:
-        return dict(self._device.device_properties)
-
-    def set_printf_fifo_size(self, _size: int) -> None:
-        pass
-
-    def load_binary(self, *_: object) -> None:
-        msg = "a compiled kernel cannot be loaded into the interpreter"
-        raise NotInterpretable(msg)
+    @property
+    def tuning(self) -> Tuning:
+        """What decides now."""
+        ...
 
 
-def install_driver(device: Device) -> None:
-    """Make the stand-in the active driver and put the current call in charge of every autotuner."""
-    triton.runtime.driver.set_active(_make_driver(device))
-    _direct_autotuners(device)
-
-
-def _make_driver(device: Device) -> object:
-    from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - some source builds have no backends
-    from triton.backends.driver import DriverBase  # noqa: PLC0415 - as above
-
-    class InterpreterDriver(DriverBase):  # type: ignore[misc]  # Triton is untyped
-        """A device that is the interpreter. Versions differ in which methods they require; all are here."""
-
-        utils = _Utilities(device)
-        get_device_capability = staticmethod(lambda _device=None: divmod(device.capability, 10))
-        is_active = classmethod(lambda _cls: True)
-        map_python_to_cpp_type = staticmethod(lambda name: name)
-        get_current_target = staticmethod(lambda: GPUTarget("cuda", device.capability, 32))
-        get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
-        get_device_interface = staticmethod(lambda: torch.cuda)
-        get_current_device = staticmethod(lambda: 0)
-        set_current_device = staticmethod(lambda _device: None)
-        get_current_stream = staticmethod(lambda _device=None: 0)
-        get_empty_cache_for_benchmark = staticmethod(lambda: torch.empty(0))
-        clear_cache = staticmethod(lambda _cache: None)
-        get_benchmarker = staticmethod(
-            lambda: lambda kernel_call, **_: device.tuning.measure(None, kernel_call)
-        )
-
-        def __init__(self) -> None:
-            pass  # the base class of some versions asks a real driver
-
-    return InterpreterDriver()
-
-
-def _direct_autotuners(device: Device) -> None:
+def direct_autotuners(device: Tuned) -> None:
     """Make every autotuner ask the current call. User-made benchmarks and CUDA graphs are never reached."""
     from triton.compiler.errors import CompileTimeAssertionFailure  # noqa: PLC0415 - heavy: it imports the compiler
-    from triton.runtime.errors import OutOfResources  # noqa: PLC0415 - beside the line above
+    from triton.runtime.errors import OutOfResources, PTXASError  # noqa: PLC0415 - beside the line above
 
     tuner_class = autotuner.Autotuner
     run, prune = tuner_class.run, tuner_class.prune_configs
@@ -189,7 +140,7 @@ def _direct_autotuners(device: Device) -> None:
             self.fn = Settled()
             try:
                 return run(self, *args, **kwargs)
-            except (CompileTimeAssertionFailure, OutOfResources):
+            except (CompileTimeAssertionFailure, OutOfResources, PTXASError):
                 if not tuning.fail(self):
                     raise
             finally:

@@ -1,0 +1,262 @@
+"""Judge one candidate on a GPU: compile it on CPU cores first, then run it at the task's own sizes."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio.to_thread
+
+from adaexplore_mcp.errors import WorkerLostError
+from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
+from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.claims import Failure
+from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
+from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.devices import Gpu, Usage, usage
+from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
+from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.reporting import WorkloadResult
+from adaexplore_mcp.evaluation.timeline import Timeline
+from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
+from adaexplore_mcp.evaluation.verdict import LANGUAGE
+
+__all__ = ["GpuVerification", "bytes_needed", "occupants"]
+
+CONTEXT_BYTES = 600 << 20  # what CUDA and torch's libraries take in each process
+CONFIGURATIONS_S = 30.0  # side by side on CPU cores, before the GPU is taken
+RESERVED_BYTES = 1 << 30  # of the GPU, for the judge and for what others allocate meanwhile
+SMALLEST_SHARE = 0.05
+FLOAT_BYTES = 4
+
+TakeGpu = Callable[[int], AbstractAsyncContextManager[Gpu]]
+"""Waits for a place on a GPU, given the bytes that are needed there."""
+TrialSource = Callable[[Plan, Gpu], Awaitable[TrialSet]]
+"""Makes, or finds, the trials of a workload on a GPU."""
+
+
+class GpuVerification:
+    """The verification of one candidate on one GPU.
+
+    Args:
+        pool: Worker processes.
+        candidate: What is judged.
+        trials_on: Makes its task's trials.
+        take: Waits for a place on the GPU.
+        running: Tells how many evaluations of ours are on a GPU.
+        needs: Tells how much GPU memory a workload takes.
+        target: The GPU as its judge describes it.
+        timeout_s: Limit of each stage.
+        jobs: Configurations to compile side by side.
+        timeline: Told what is being done.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        candidate: Candidate,
+        trials_on: TrialSource,
+        take: TakeGpu,
+        *,
+        running: Callable[[Gpu], int],
+        needs: Callable[[Plan], int],
+        target: Mapping[str, Any],
+        timeout_s: float,
+        jobs: int,
+        timeline: Timeline,
+    ) -> None:
+        self._pool = pool
+        self._candidate = candidate
+        self._trials_on = trials_on
+        self._take = take
+        self._timeout_s = timeout_s
+        self._timeline = timeline
+        self._compilation = Compilation(
+            pool,
+            candidate,
+            target=target,
+            timeout_s=timeout_s,
+            report=timeline.begin,
+            jobs=jobs,
+            launchers=True,
+            configurations_s=CONFIGURATIONS_S,
+        )
+        self._running = running
+        self._needs = needs
+        self._crowded = False
+        self.gpu: Gpu | None = None
+        self.usage = Usage()
+        self.trials: dict[str, TrialSet] = {}
+
+    async def workload(self, plan: Plan) -> WorkloadResult:
+        """Judge at one workload; try again once where a worker of ours, not the candidate, was lost.
+
+        Raises:
+            WorkerError: It was lost twice, or failed.
+            TaskError: The reference is at fault.
+        """
+        try:
+            return await self._once(plan)
+        except WorkerLostError:
+            await self._compilation.close()
+            return await self._once(plan)
+
+    def described(self) -> dict[str, Any]:
+        """Return what a receipt says of the GPU, beside its properties."""
+        gpu = self.gpu
+        if gpu is None:
+            return {"used": False}
+        return {
+            "used": True,
+            "label": gpu.label,
+            "uuid": gpu.uuid,
+            "driver": gpu.driver,
+            "free_bytes": self.usage.free_bytes,
+            "others": [each._asdict() for each in self.usage.others or ()],
+        }
+
+    async def close(self) -> None:
+        """End its processes."""
+        await self._compilation.close()
+
+    async def _once(self, plan: Plan) -> WorkloadResult:
+        compilation, compiled = await self._compile(plan)
+        if _decides(compilation):
+            return WorkloadResult(plan, {}, NumericsReport(), compilation)
+        try:
+            numerics = await self._run(plan, compilation, compiled, self._needs(plan))
+            if _short_of_memory(numerics) and self._crowded:
+                # It may have been a neighbour that took the memory: once more, without any.
+                assert self.gpu is not None
+                numerics = await self._run(plan, compilation, compiled, self.gpu.memory_bytes)
+        finally:
+            if compiled is not None:
+                os.close(compiled)
+        trials = self.trials.get(plan.workload.name)
+        return WorkloadResult(
+            plan,
+            {},
+            numerics,
+            compilation,
+            constant=trials is not None and trials.constant,
+            gpu=self.gpu,
+            left_out=[] if trials is None else trials.left_out,
+            occupants=occupants(self.usage),
+        )
+
+    async def _compile(self, plan: Plan) -> tuple[CompileReport, int | None]:
+        """Compile at full size on fake tensors; return what was compiled, as a file for the candidate's process.
+
+        Where host code needs values the GPU's process compiles as it goes.
+        """
+        if plan.values_needed:
+            missing = Failure(kind="not_fakeable", message="the reference looks at values")
+            return CompileReport(faked=False, failure=missing), None
+        report = await self._compilation.run(
+            changes=plan.changes,
+            init=Attachment(plan.init_outline, None),
+            inputs=Attachment(plan.inputs_outline, None),
+            fake=True,
+        )
+        return report, None if _decides(report) else await self._compilation.packed()
+
+    async def _run(
+        self, plan: Plan, compilation: CompileReport, compiled: int | None, needed: int
+    ) -> NumericsReport:
+        """Run it on a GPU, once there is a place for what it needs."""
+        self._timeline.begin("waiting for the GPU")
+        async with self._take(needed) as gpu:
+            self.gpu = gpu
+            try:
+                return await self._placed(plan, gpu, compilation, compiled)
+            finally:
+                self._crowded = self._running(gpu) > 1
+
+    async def _placed(
+        self, plan: Plan, gpu: Gpu, compilation: CompileReport, compiled: int | None
+    ) -> NumericsReport:
+        self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
+        try:
+            self._timeline.begin("running the reference")
+            trials = await self._trials_on(plan, gpu)
+            self.trials[plan.workload.name] = trials
+            with trials.used():
+                return await self._numbers(gpu, compilation, compiled, trials)
+        except DeviceFullError as error:
+            return NumericsReport(failure=self._full(plan, gpu, error))
+
+    async def _numbers(
+        self, gpu: Gpu, compilation: CompileReport, compiled: int | None, trials: TrialSet
+    ) -> NumericsReport:
+        free = self.usage.free_bytes
+        share = 1.0 if free is None else (free - RESERVED_BYTES) / gpu.memory_bytes
+        setting = Setting(
+            GpuBuffers(self._pool, gpu),
+            {"memory_share": min(max(share, SMALLEST_SHARE), 1.0), "tuned": compilation.tuned},
+            self._timeout_s,
+            self._timeline.begin,
+            files=[] if compiled is None else [compiled],
+            measure=not (compilation.faked and compilation.compiled),
+            configurations=_ready(compilation),
+        )
+        return await run_numerics(setting, self._candidate, trials)
+
+    def _full(self, plan: Plan, gpu: Gpu, error: DeviceFullError) -> Failure:
+        """Say what does not fit, and who has the rest."""
+        message = (
+            f"{gpu.label} ({gpu.name}, {gpu.memory_bytes >> 20} MiB): {error}; the task's tensors take about "
+            f"{bytes_needed(plan, 1) - 2 * CONTEXT_BYTES >> 20} MiB (one trial {plan.trial_bytes >> 20})"
+        )
+        message += f"; on it are {', '.join(found)}" if (found := occupants(self.usage)) else ""
+        return Failure(kind="no_room", message=message)
+
+
+def occupants(used: Usage) -> list[str]:
+    """Say in words which processes that are not ours use a GPU, eight at most."""
+    return [
+        f"process {each.pid}" + ("" if each.used_bytes is None else f" ({each.used_bytes >> 20} MiB)")
+        for each in (used.others or ())[:8]
+    ]
+
+
+def bytes_needed(plan: Plan, trials: int) -> int:
+    """Return the GPU memory that judging a candidate of a task takes, about.
+
+    A candidate's and a reference's process; what the reference holds at its most, in its own dtype and, twice as wide, in
+    float64, before the candidate holds as much; a copy of the first outputs and two slots of inputs; two sets of weights.
+
+    Args:
+        plan: Of a workload.
+        trials: How many have to be made.
+    """
+    return (
+        2 * CONTEXT_BYTES
+        + 3 * plan.peak_bytes
+        + (2 + trials) * plan.trial_bytes
+        + 2 * FLOAT_BYTES * plan.parameters
+    )
+
+
+def _short_of_memory(numerics: NumericsReport) -> bool:
+    return numerics.failure is not None and numerics.failure.kind in {"memory", "no_room"}
+
+
+def _ready(compilation: CompileReport) -> list[int] | None:
+    """Return the positions of an autotuner's configurations that were compiled ahead; None if none was tuned.
+
+    The others do not build, or would be compiled one after the other while the candidate holds the GPU.
+    """
+    if not compilation.tuned:
+        return None
+    longest = max(compilation.tuned.values(), key=len)
+    return [position for position, good in enumerate(longest) if good]
+
+
+def _decides(compilation: CompileReport) -> bool:
+    """Tell whether a candidate is judged by what compiling it showed, so that it never reaches the GPU."""
+    failure = compilation.failure
+    return bool(
+        (failure is not None and (failure.kind in LANGUAGE or failure.kind == "time"))
+        or compilation.timed_out_s
+        or compilation.forged
+    )

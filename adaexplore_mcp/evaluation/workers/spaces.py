@@ -1,0 +1,154 @@
+"""Where tensors that travel between processes lie: in a memory file of the host, or in GPU memory.
+
+Both are known to others by a descriptor, so everything above this module is the same for both.
+"""
+
+import mmap
+import os
+from typing import Protocol
+
+import torch
+
+from adaexplore_mcp.evaluation.workers.cuda import memory
+from adaexplore_mcp.evaluation.workers.cuda.driver import DriverError
+
+__all__ = ["HOST", "DeviceSpace", "HostSpace", "Space", "file_bytes", "map_file"]
+
+PAGE = mmap.PAGESIZE
+GUARD_BYTES = 64 << 10
+GUARD = 0xFF
+"""Bytes of a guard: NaN in every float, -1 or the largest number in integers."""
+
+
+class Space(Protocol):
+    """A kind of memory."""
+
+    device: str
+    """Of tensors that lie in it: cpu or cuda."""
+    guard: int
+    """Bytes that are left between one storage and the next."""
+
+    def make(self, size: int) -> tuple[torch.Tensor, int]:
+        """Make memory of at least `size` bytes; return it as uint8, and its descriptor, which the caller closes."""
+        ...
+
+    def open(
+        self, descriptor: int, extents: list[tuple[int, int]], size: int, *, shared: bool
+    ) -> list[torch.Tensor]:
+        """Map parts of memory that any process made.
+
+        Args:
+            descriptor: May come from an untrusted process; may be closed afterwards.
+            extents: Start and size of each part, in bytes.
+            size: Of the whole, as its maker says.
+            shared: Writes are seen by every holder; without it they need not be.
+
+        Raises:
+            ValueError: A part lies outside, or the descriptor is no such memory.
+        """
+        ...
+
+
+def file_bytes(size: int) -> int:
+    """Create a memory file of a size in bytes and return its descriptor; sparse until written."""
+    descriptor = os.memfd_create("adaexplore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def map_file(descriptor: int, size: int, *, shared: bool, start: int = 0) -> torch.Tensor:
+    """Map a memory file as a tensor of uint8, shape (size,).
+
+    Args:
+        descriptor: May be closed afterwards.
+        size: Bytes to map; at least 1.
+        shared: Write through to the file; otherwise writes stay private to this process.
+        start: First byte, a multiple of the page size.
+
+    Raises:
+        ValueError: The file cannot be mapped like this.
+    """
+    flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+    try:
+        mapped = mmap.mmap(descriptor, size, flags=flags, offset=start)
+    except (OSError, OverflowError) as error:
+        msg = f"{size} bytes at {start} of the file cannot be mapped: {error}"
+        raise ValueError(msg) from error
+    return torch.frombuffer(mapped, dtype=torch.uint8)
+
+
+class HostSpace:
+    """Memory files of the host."""
+
+    device = "cpu"
+    guard = 0
+
+    def make(self, size: int) -> tuple[torch.Tensor, int]:
+        """Make a memory file; see `Space.make`."""
+        descriptor = file_bytes(max(size, PAGE))
+        return map_file(descriptor, max(size, PAGE), shared=True), descriptor
+
+    def open(
+        self,
+        descriptor: int,
+        extents: list[tuple[int, int]],
+        size: int,  # noqa: ARG002 - the file itself says
+        *,
+        shared: bool,
+    ) -> list[torch.Tensor]:
+        """Map parts of a memory file, each for itself: an access beyond a tensor's storage is known for one."""
+        actual = os.fstat(descriptor).st_size
+        _check(extents, actual)
+        return [
+            map_file(descriptor, nbytes, shared=shared, start=start)
+            if nbytes
+            else torch.empty(0, dtype=torch.uint8)
+            for start, nbytes in extents
+        ]
+
+
+class DeviceSpace:
+    """GPU memory of the current device.
+
+    Between two storages, and behind the last one, lie bytes that are NaN: a read that misses its tensor by little is
+    seen in the result. Beyond lies nothing: a read that misses it by far is an illegal access.
+    """
+
+    device = "cuda"
+    guard = GUARD_BYTES
+
+    def make(self, size: int) -> tuple[torch.Tensor, int]:
+        """Make GPU memory filled with `GUARD`; see `Space.make`.
+
+        Raises:
+            torch.OutOfMemoryError: The GPU has not that much left.
+        """
+        made, descriptor = memory.allocate(size + self.guard)
+        return made.tensor().fill_(GUARD), descriptor
+
+    def open(
+        self,
+        descriptor: int,
+        extents: list[tuple[int, int]],
+        size: int,
+        *,
+        shared: bool,  # noqa: ARG002 - a mapping of GPU memory always is
+    ) -> list[torch.Tensor]:
+        """Map GPU memory; see `Space.open`."""
+        _check(extents, size)
+        try:
+            opened = memory.open_memory(descriptor, size + self.guard)
+        except DriverError as error:
+            msg = f"a descriptor is no GPU memory of {size} bytes: {error}"
+            raise ValueError(msg) from error
+        return [opened.tensor(start, nbytes) for start, nbytes in extents]
+
+
+def _check(extents: list[tuple[int, int]], size: int) -> None:
+    for start, nbytes in extents:
+        if not 0 <= start <= start + nbytes <= size:
+            msg = f"a storage of {nbytes} bytes at {start} lies outside of memory of {size}"
+            raise ValueError(msg)
+
+
+HOST: Space = HostSpace()
