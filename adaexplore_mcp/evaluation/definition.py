@@ -99,6 +99,14 @@ class Plan(Value):
     """Floating inputs that are the same under every seed."""
     zeros_pass: bool = False
     """Zeros in place of the reference's output would pass: the bound is too wide for it to be a yardstick."""
+    mean_pass: bool = False
+    """Its mean would, everywhere."""
+    narrow: bool = False
+    """All its values are nearly one."""
+    input_pass: str = ""
+    """An input that would."""
+    independent: list[str] = []
+    """Inputs, parameters and buffers that do not change it beyond rounding."""
     not_wide: str = ""
     """Why the reference does not run in float64; empty if it does."""
     values_needed: bool = False

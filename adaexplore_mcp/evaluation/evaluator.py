@@ -9,7 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -137,7 +137,7 @@ class Evaluator:
                         "bytes": plan.bytes
                         + sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated),
                         "constant": trials.constant,
-                        "zeros_pass": trials.zeros_pass,
+                        **asdict(trials.audit),
                         "fixed": trials.fixed,
                         "not_wide": trials.not_wide,
                     }

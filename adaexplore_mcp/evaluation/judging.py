@@ -11,7 +11,7 @@ from adaexplore_mcp.evaluation.buffers import Buffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import text
 from adaexplore_mcp.evaluation.definition import bytes_per_element
-from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
+from adaexplore_mcp.evaluation.trials import Audit, Trial, TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Policy
 
@@ -212,26 +212,32 @@ def rule_of(policy: Policy) -> dict[str, Any]:
     }
 
 
-async def audit(buffers: Buffers, expected: Attachment, policy: Policy, accumulation: int) -> bool:
-    """Try whether the judge can read what a reference gave; tell whether zeros would pass in its place.
+async def audit(buffers: Buffers, trial: Trial, policy: Policy, accumulation: int) -> Audit:
+    """Try whether the judge can read what a reference gave; tell what else would pass in its place.
 
     Raises:
         TaskError: Its outputs have a dtype or a form that cannot be compared.
     """
-    if expected.file is None:
-        return False
+    if trial.expected.file is None:
+        return Audit()
     request = {
         "op": "audit",
-        "expected": [entry for entry in expected.message if "plain" not in entry],
-        "expected_bytes": expected.held,
+        "expected": [entry for entry in trial.expected.message if "plain" not in entry],
+        "expected_bytes": trial.expected.held,
+        "inputs": trial.inputs.message,
         "rule": rule_of(policy),
         "accumulation": accumulation,
     }
-    reply = (await buffers.judge(request, [expected.file])).body
+    reply = (await buffers.judge(request, [trial.expected.file, *trial.inputs.files])).body
     if "malformed" in reply:
         msg = f"The reference's outputs cannot be compared: {reply['malformed']}."
         raise TaskError(msg, "Return tensors of a dtype that torch can convert to float64 on the CPU.")
-    return bool(reply["zeros_pass"])
+    return Audit(
+        zeros_pass=reply["zeros_pass"],
+        mean_pass=reply["mean_pass"],
+        narrow=reply["narrow"],
+        input_pass=str(next(iter(reply["input_pass"]), "")),
+    )
 
 
 def check_entries(entries: object) -> Sequence[Mapping[str, Any]]:

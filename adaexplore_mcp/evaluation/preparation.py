@@ -5,6 +5,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from adaexplore_mcp.evaluation.judging import audit, check_entries
 from adaexplore_mcp.evaluation.memfiles import seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
-from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
+from adaexplore_mcp.evaluation.trials import Attachment, Audit, Trial, TrialSet, Weights, new_seed
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import TensorSpec, Workload
 
@@ -38,6 +39,7 @@ FIXED_BYTES = 1 << 22  # of an input, as far as its digest goes
 GPU_SHARE = 0.25  # of a GPU's memory: what the trials of one workload may take
 GPU_TRIALS_S = 5.0  # after this long only the most important trials are still made
 FEWEST_TRIALS = 4
+DEPENDENCE_S = 2.0  # for finding out what does not matter
 
 SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("first inputs", "constructor", "none"),
@@ -252,9 +254,8 @@ async def make_trials(
             with _understood():
                 maker = _Trials(reference, definition, buffers, undo)
                 trials = await maker.make(cost["accumulation"], cost["parameters"], changes)
-        trials.zeros_pass = await audit(
-            buffers, trials.trials[0].expected, definition.policy, trials.accumulation
-        )
+        seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
+        trials.audit = replace(seen, independent=trials.audit.independent)
         undo.pop_all()
     return trials
 
@@ -293,9 +294,8 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
                     most=trials_on(plan, gpu),
                     seconds=GPU_TRIALS_S,
                 )
-        trials.zeros_pass = await audit(
-            buffers, trials.trials[0].expected, definition.policy, trials.accumulation
-        )
+        seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
+        trials.audit = replace(seen, independent=trials.audit.independent)
         undo.pop_all()
     return trials
 
@@ -382,8 +382,21 @@ class _Trials:
             constant=_constant(made),
             fixed=_fixed(made),
             left_out=left_out,
+            audit=Audit(independent=await self._independent(made[0])),
             gpu=self._buffers.gpu.uuid if self._buffers.gpu is not None else "",
         )
+
+    async def _independent(self, first: Trial) -> list[str]:
+        """Return the inputs and parameters that do not matter to the outputs, as far as that is tried."""
+        reply = await self._reference.ask(
+            "dependence",
+            construct_seed=self._construct_seeds["constructor"],
+            input_seed=first.seed,
+            other_seed=new_seed(),
+            seconds=DEPENDENCE_S,
+        )
+        names: list[str] = reply.body["ok"]["independent"]
+        return [str(name) for name in names]
 
     async def _constants(self) -> list[str]:
         """Return the parameters and buffers that the constructor makes the same under both seeds."""

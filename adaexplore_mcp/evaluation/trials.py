@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Attachment", "Trial", "TrialSet", "Weights", "new_seed"]
+__all__ = ["Attachment", "Audit", "Trial", "TrialSet", "Weights", "new_seed"]
 
 Weights = Literal["constructor", "randomised", "constants randomised", "other seed"]
 """What a trial's parameters hold. Constants are those that the constructor makes the same under every seed."""
@@ -74,6 +74,25 @@ class Trial:
     transformed: list[str]
 
 
+@dataclass(frozen=True)
+class Audit:
+    """What would pass in the place of a reference's outputs, or hardly matters to them.
+
+    Args:
+        zeros_pass: Zeros.
+        mean_pass: Their mean, everywhere.
+        narrow: Nothing that passes yet, but they are all nearly one value.
+        input_pass: Name of an input that would.
+        independent: Inputs, parameters and buffers that do not change them beyond rounding.
+    """
+
+    zeros_pass: bool = False
+    mean_pass: bool = False
+    narrow: bool = False
+    input_pass: str = ""
+    independent: Sequence[str] = ()
+
+
 @dataclass
 class TrialSet:
     """All trials of a task at one workload's sizes.
@@ -93,7 +112,7 @@ class TrialSet:
         constant: The outputs were equal in all trials although inputs and weights differed.
         fixed: Floating inputs that are the same under every seed.
         spent: A candidate may have told others what its inputs were.
-        zeros_pass: Zeros in place of the outputs of the first trial would pass.
+        audit: Of the first trial.
         left_out: Trials for which there is too little GPU memory or time.
         gpu: UUID of the GPU whose memory they are in; empty for files.
     """
@@ -110,7 +129,7 @@ class TrialSet:
     changes: list[dict[str, Any]]
     not_wide: str = ""
     constant: bool = False
-    zeros_pass: bool = False
+    audit: Audit = Audit()
     fixed: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     gpu: str = ""

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,13 @@ from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.memory_store import Store, TaskRecord, candidate_id_of, content_handle
 from adaexplore_mcp.models import RegisterRequest, TaskPage, TaskSummary, WorkloadReport
 from adaexplore_mcp.services.builtin import Builtin, builtins
+from adaexplore_mcp.services.findings import findings
 from adaexplore_mcp.services.messages import nearest, nearest_handles, shortened
 from adaexplore_mcp.services.ports import Report
 
 __all__ = ["KnownTask", "TaskService", "task_id_of"]
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 """Plans of another version are made again."""
 BASELINE_TIMEOUT_S = 120.0
 GOOD_BASELINE = frozenset({"correct", "plausible", "unsupported"})
@@ -120,7 +121,7 @@ class TaskService:
     ) -> KnownTask:
         plans = await self._evaluator.examine(definition, report)
         _check_names(definition, plans)
-        findings = list(_findings(definition, plans))
+        noticed = list(findings(definition, plans))
         baseline = ""
         if definition.baseline:
             report("judging the baseline")
@@ -146,7 +147,7 @@ class TaskService:
             parameters=plans[0].parameters,
             mutates=plans[0].mutates,
             policy=definition.policy,
-            findings=findings,
+            findings=noticed,
             baseline=baseline,
             example=candidate_id_of(builtin.kernel) if builtin else "",
         )
@@ -322,41 +323,6 @@ def _check_names(definition: Definition, plans: Sequence[Plan]) -> None:
             if name not in known:
                 msg = f"{what} names {shortened(name)}, which is no {kind} of {definition.entry}."
                 raise TaskError(msg, f"It has {', '.join(known[:40]) or 'none'}.")
-
-
-def _findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield what registration noticed, in plain words."""
-    changed = [name for name in plans[0].mutates if name not in definition.mutates]
-    if changed:
-        yield f"The reference changes {', '.join(changed)} in place: candidates must do the same."
-    unchanged = [name for name in definition.mutates if name not in plans[0].mutates]
-    if unchanged:
-        yield f"mutates names {', '.join(unchanged)}, which the reference left as they were."
-    if definition.vary:
-        yield "vary is kept with the task; this version draws no hidden workloads from it."
-    for plan in plans:
-        name = plan.workload.name
-        if plan.unused_sizes:
-            yield f"{name}: nothing in the source uses {', '.join(plan.unused_sizes)}: a typing error?"
-        if plan.constant:
-            yield f"{name}: the output is constant, whatever inputs and weights are: a speedup here means little."
-        if plan.fixed:
-            yield (
-                f"{name}: {', '.join(plan.fixed)} has the same values under every seed: a candidate that leaves it out cannot "
-                "be told from one that uses it. Draw it at random where the operation allows that."
-            )
-        if plan.zeros_pass:
-            yield (
-                f"{name}: zeros would pass for the output, so wide is the bound (the reference is inexact in its own dtype, or "
-                "the policy is): a verdict here means little."
-            )
-        if plan.not_wide:
-            yield f"{name}: the reference does not run in float64 ({plan.not_wide[:120]}), so the error bound is the floor."
-        if plan.edits:
-            sizes = ", ".join(f"{key}={value}" for key, value in plan.lowered().items())
-            yield f"{name}: too large for this machine without a GPU; numbers are compared at {sizes}."
-        elif plan.too_large:
-            yield f"{name}: large for this machine without a GPU, and no size could be lowered: judging may be slow."
 
 
 def _workload_report(plan: Plan) -> WorkloadReport:

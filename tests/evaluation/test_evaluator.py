@@ -1113,7 +1113,45 @@ async def test_a_task_for_which_zeros_would_do_is_told(court):
     (plan,) = await court.examined(task)
     assert plan.zeros_pass
     (plan,) = await court.examined(ADD)
-    assert not plan.zeros_pass
+    assert plan.independent == []
+    assert not any((plan.zeros_pass, plan.mean_pass, plan.narrow, plan.input_pass))
+
+
+@pytest.mark.parametrize(
+    ("expression", "field"),
+    [
+        ("torch.ones_like(x) + 1e-9 * x", "mean_pass"),
+        ("100 + 1e-3 * x", "narrow"),
+        ("x + 1e-9 * y", "input_pass"),
+    ],
+)
+async def test_an_output_that_hardly_needs_computing_is_told(court, expression, field):
+    task = function(
+        f"N = 512\ndef op(x, y):\n    return {expression}",
+        "[torch.randn(N, device=device), torch.randn(N, device=device)]",
+    )
+    (plan,) = await court.examined(task)
+    assert plan.model_dump()[field] == ("x" if field == "input_pass" else True)
+
+
+async def test_what_makes_no_difference_to_the_output_is_told(court):
+    """A bias before a normalisation cancels out, up to rounding; and an input that is not read at all."""
+    task = kernelbench(
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(8, 8)
+                self.scale = nn.Parameter(torch.ones(8))
+
+            def forward(self, x, unused):
+                y = self.linear(x)
+                return (y - y.mean(0)) * self.scale
+        """,
+        "[torch.randn(16, 8), torch.randn(3)]",
+    )
+    (plan,) = await court.examined(task)
+    assert plan.independent == ["unused", "linear.bias"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Draw new values for inputs and parameters that stay within what the task allows.
 
 Everything is drawn from a generator that the caller seeds, in float32 or wider, and then cast: the same seed gives the
-same values whatever the device and the dtype of the tensor.
+same values on a kind of device, whatever the dtype of the tensor.
 """
 
 import re
@@ -137,7 +137,10 @@ def randomise_state(
 def _like(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Return values distributed as the tensor's are, shape as the tensor's, on its device."""
     wide = _wide(tensor.dtype)
-    noise = torch.randn(tensor.shape, dtype=wide, generator=generator).to(tensor.device)
+    if tensor.is_cuda:  # where large weights take seconds on one core of the CPU
+        seed = int(torch.randint(1 << 62, (), generator=generator))
+        generator = torch.Generator(tensor.device).manual_seed(seed)
+    noise = torch.randn(tensor.shape, dtype=wide, generator=generator, device=tensor.device)
     if tensor.numel() == 0:
         return noise
     now = tensor.detach().to(wide)

@@ -36,6 +36,7 @@ __all__ = ["Judge", "serve", "serve_gpu"]
 
 SCRATCH_BYTES = 512 << 20  # a comparison in chunks takes 300 MiB beside copies of outputs
 DIGEST_BYTES = 1 << 22
+NARROW = 1e-3
 
 MALFORMED = (ValueError, KeyError, TypeError, RuntimeError, OverflowError)
 """What reading a file raises that is not as it was described."""
@@ -157,24 +158,51 @@ class Judge:
         return {"digests": [hashlib.sha256(t.cpu().numpy().tobytes()).hexdigest() for t in tensors]}, []
 
     def audit(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
-        """Compare what a reference gave with itself, and with zeros: can it be a yardstick at all?"""
+        """Try what would pass in the place of what a reference gave; can it be a yardstick at all?
+
+        Descriptors: the reference's outputs, and its inputs where it has any.
+        """
         rule = Rule(**request["rule"])
-        zeros = []
+        inputs: list[tuple[str, torch.Tensor]] = []
+        if len(descriptors) > 1:
+            names = [entry["path"] for entry in request["inputs"]["table"]]
+            inputs = list(zip(names, self._tensors(request["inputs"], descriptors[1]), strict=True))
+        found: dict[str, list[bool]] = {"zeros_pass": [], "mean_pass": [], "narrow": []}
+        copies: list[set[str]] = []
         for reference, exact in zip(*self._expected(request, descriptors), strict=True):
             # Raises where its dtype cannot be compared at all.
             compare(reference, reference, exact, rule, totals=self.totals)
-            if bool(reference.any()):
-                zero = torch.zeros_like(reference)
-                found = compare(
-                    zero,
+
+            def passes(other: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor | None) -> bool:
+                seen = compare(
+                    other,
                     reference,
                     exact,
                     rule,
                     accumulation=request["accumulation"],
                     totals=self.totals,
                 )
-                zeros.append(found.passed)
-        return {"zeros_pass": bool(zeros) and all(zeros)}, []
+                return seen.passed
+
+            if not bool(reference.any()):
+                continue
+            found["zeros_pass"].append(passes(torch.zeros_like(reference), reference, exact))
+            if reference.is_floating_point() and reference.numel() > 1:
+                mean = reference.double().mean().to(reference.dtype)
+                found["mean_pass"].append(passes(mean.expand_as(reference), reference, exact))
+                found["narrow"].append(_is_narrow(reference))
+            copies.append(
+                {
+                    name
+                    for name, tensor in inputs
+                    if tensor.shape == reference.shape
+                    and tensor.dtype == reference.dtype
+                    and passes(tensor, reference, exact)
+                }
+            )
+        same = sorted(set.intersection(*copies)) if copies else []
+        said = {name: bool(values) and all(values) for name, values in found.items()}
+        return {**said, "input_pass": same[:1]}, []
 
     def _expected(
         self, request: Mapping[str, Any], descriptors: Sequence[int]
@@ -270,6 +298,15 @@ def _changed(
         index = np.unravel_index(int(differs.to(torch.uint8).argmax()), tuple(old.shape)) if old.dim() else ()
         changed.append({"path": name, "count": int(differs.sum()), "index": [int(i) for i in index]})
     return changed
+
+
+def _is_narrow(tensor: torch.Tensor) -> bool:
+    """Tell whether all values of a floating output are nearly one: they spread by less than a thousandth of their size."""
+    values = tensor.double()
+    values = values[values.isfinite()]
+    if values.numel() < 2:
+        return False
+    return bool(values.std() < NARROW * values.square().mean().sqrt())
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -12,6 +12,8 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `co
 * `changes`: the changes of size constants that a candidate's source gets.
 * `init`: `construct_seed`: the constructor's arguments, with their file.
 * `constants`: `construct_seeds`: the parameters and buffers that the constructor makes the same under both.
+* `dependence`: `construct_seed`, `input_seed`, `other_seed`, `seconds`: the inputs, parameters and buffers that make no
+  difference to the outputs when each alone gets other values, as far as that is tried in the time.
 * `trial`: `construct_seed`, `state_seed` and `state_names` (or null), `input_seed`, `transform`, `repeat`: one call. Files: inputs, expected
   outputs, and the state where `state_seed` is given.
 """
@@ -20,6 +22,7 @@ import contextlib
 import copy
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,6 +50,8 @@ Reply = tuple[dict[str, Any], list[int]]
 FACTORS = {"negated": -1.0, "times 0.01": 0.01, "times 3": 3.0}
 NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
 """Faults that another run would show again."""
+ROUNDINGS = 32.0
+"""Units in the last place: what reaches an output by rounding alone stays below."""
 BUDGETS = {"small": SMALL, "aligned": ALIGNED}
 
 
@@ -139,6 +144,7 @@ def serve(connection: Connection, folder: Path, machine: Machine) -> None:
         "init": reference.init,
         "constants": reference.constants,
         "trial": reference.trial,
+        "dependence": reference.dependence,
     }
     while (received := connection.receive()) is not None:
         request, _ = received
@@ -286,6 +292,38 @@ class _Reference:
             files.append(encoded.file)
         return reply, [descriptor for descriptor in files if descriptor >= 0]
 
+    def dependence(self, request: Mapping[str, Any]) -> Reply:
+        """Give one input or parameter after the other new values, and see which change nothing beyond rounding."""
+        end = time.monotonic() + request["seconds"]
+        model, _ = self._model(request["construct_seed"], None)
+        with self.machine.active():
+            arguments = self.task.inputs(request["input_seed"])
+            others = dict(self.task.inputs(request["other_seed"]).leaves())
+        outputs = self._call(_copy_of(model) or model, self._copied(arguments))
+
+        def unmoved(model: Callable[..., Any], given: Arguments) -> bool:
+            again = self._call(model, given)
+            return _equal(outputs, again) or _agree(outputs, again, _rounding)
+
+        independent = []
+        for path, leaf in arguments.leaves():
+            other = others.get(path)
+            if not isinstance(leaf, Tensor) or not isinstance(other, Tensor) or time.monotonic() > end:
+                continue
+            if leaf.numel() and leaf.shape == other.shape and not _equal(leaf, other):
+                given = _replaced(self._copied(arguments), path, other)
+                if unmoved(_copy_of(model) or model, given):
+                    independent.append(path)
+        for name in dict(model.named_parameters()) if isinstance(model, nn.Module) else {}:
+            changed = _copy_of(model)
+            if changed is None or time.monotonic() > end:
+                break
+            assert isinstance(changed, nn.Module)
+            randomise_state(changed, request["other_seed"], {}, {name})
+            if unmoved(changed, self._copied(arguments)):
+                independent.append(name)
+        return {"independent": independent}, []
+
     def _call(self, model: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401 - a task's outputs
         """Call the reference as on a GPU machine; our own arithmetic stays outside of the stand-in."""
         place = self.machine.place
@@ -410,6 +448,18 @@ def _changed(before: Arguments, after: Arguments) -> list[str]:
         for (path, old), (_, new) in zip(before.leaves(), after.leaves(), strict=True)
         if isinstance(old, Tensor) and old.numel() and not torch.equal(_bits(old), _bits(new))
     ]
+
+
+def _replaced(arguments: Arguments, path: str, value: Tensor) -> Arguments:
+    """Return arguments with another value in one place."""
+    return arguments.map(lambda name, leaf: value if name == path else leaf)
+
+
+def _rounding(one: Tensor, other: Tensor) -> bool:
+    """Tell whether two floating tensors differ by rounding alone, measured by their root mean square."""
+    a, b = (tensor.double().nan_to_num(0.0, 0.0, 0.0) for tensor in (one, other))
+    eps = ROUNDINGS * float(torch.finfo(one.dtype).eps)
+    return not a.numel() or bool((a - b).abs().max() <= eps * a.square().mean().sqrt())
 
 
 def _agree(one: Any, other: Any, near: Callable[[Tensor, Tensor], bool]) -> bool:  # noqa: ANN401 - outputs of a task
