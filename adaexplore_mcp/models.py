@@ -128,7 +128,7 @@ class Workload(Parameter):
 
 
 class SizeRange(Parameter):
-    """How far a size may change (kept for hidden workloads, which this version does not draw): multiples of `multiple_of` from `min` to `max`, both included."""
+    """How far a size may change in hidden workloads: multiples of `multiple_of` from `min` to `max`, both included."""
 
     min: int = Field(ge=1)
     max: int = Field(ge=1)

@@ -71,7 +71,7 @@ async def register_task(
         dict[str, SizeRange],
         Field(
             max_length=32,
-            description="Sizes that may change; checked and kept, not used yet.",
+            description="Sizes that hidden workloads may change.",
         ),
     ] = {},  # noqa: B006 - as above
     domains: Annotated[

@@ -66,6 +66,8 @@ class Plan(Value):
     """Lowered constants at which numbers are compared; empty: at the workload's own sizes."""
     aligned: Sizes = {}
     """Larger, aligned ones for a second look at a kernel that differs at `edits`."""
+    hidden: bool = False
+    """Drawn from the task's `vary`, and told to nobody before a candidate fails there."""
     flops: int = 0
     bytes: int = 0
     parameters: int = 0

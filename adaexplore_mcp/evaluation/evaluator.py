@@ -6,6 +6,7 @@ The one class that the services use; below it, each step has its module: `prepar
 
 import contextlib
 import hashlib
+import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -22,6 +23,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
+from adaexplore_mcp.evaluation.hidden import HIDDEN, draw
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import collect, examine, make_gpu_trials, make_trials, trials_on
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
@@ -37,6 +39,7 @@ __all__ = ["Evaluation", "Evaluator"]
 DEFAULT_WORKLOAD = "default"
 KEPT_BYTES = 1 << 30  # of trials kept for later candidates
 KEPT_FILES = 400  # a set has 8 to 17, and many systems allow a process 1,024 descriptors
+HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
 USES = 50  # after this many candidates a task's trials are drawn anew
 KEPT_SHARE = 0.3  # of a GPU's memory: trials kept there
 CPU = "cpu"
@@ -88,6 +91,8 @@ class Evaluator:
         self._memory_bytes = memory_bytes
         self._jobs = jobs
         self._lowered: dict[str, Plan] = {}
+        self._hidden: dict[str, tuple[list[Plan], int]] = {}
+        self._chance = random.SystemRandom()
         self._kept: OrderedDict[str, tuple[TrialSet, int]] = OrderedDict()
         self._making: dict[str, anyio.Lock] = {}  # two candidates of a new task would both run its reference
 
@@ -110,40 +115,75 @@ class Evaluator:
         plans = []
         for workload in definition.workloads or [Workload(name=DEFAULT_WORKLOAD)]:
             report(f"examining workload {workload.name}")
-            plan = await _again_if_lost(
-                partial(
-                    examine,
-                    self.pool,
-                    definition,
-                    workload,
-                    target=self._target,
-                    memory_bytes=self._memory_bytes,
-                    lower=not self.devices.gpus,
-                )
-            )
-            trials = await self._first_trials(definition, plan, report)
-            undeclared = set(trials.mutated) - set(definition.mutates)
-            if undeclared and definition.mutates:
-                names = ", ".join(sorted(undeclared))
-                msg = f"The reference also changes {names} in place, which `mutates` does not name."
-                raise TaskError(
-                    msg, f"Register it with mutates={sorted({*definition.mutates, *undeclared})}."
-                )
-            plans.append(
-                plan.model_copy(
-                    update={
-                        "mutates": trials.mutated,
-                        # What is changed in place is written too.
-                        "bytes": plan.bytes
-                        + sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated),
-                        "constant": trials.constant,
-                        **asdict(trials.audit),
-                        "fixed": trials.fixed,
-                        "not_wide": trials.not_wide,
-                    }
-                )
-            )
+            plans.append(await self._plan(definition, workload, report))
+        await self._hidden_plans(
+            definition, plans, report
+        )  # a range at which the reference fails shows at once
         return plans
+
+    async def _plan(self, definition: Definition, workload: Workload, report: Report) -> Plan:
+        """Find out how one workload is judged here.
+
+        Raises:
+            TaskError: The reference is at fault.
+        """
+        plan = await _again_if_lost(
+            partial(
+                examine,
+                self.pool,
+                definition,
+                workload,
+                target=self._target,
+                memory_bytes=self._memory_bytes,
+                lower=not self.devices.gpus,
+            )
+        )
+        trials = await self._first_trials(definition, plan, report)
+        undeclared = set(trials.mutated) - set(definition.mutates)
+        if undeclared and definition.mutates:
+            names = ", ".join(sorted(undeclared))
+            msg = f"The reference also changes {names} in place, which `mutates` does not name."
+            raise TaskError(msg, f"Register it with mutates={sorted({*definition.mutates, *undeclared})}.")
+        return plan.model_copy(
+            update={
+                "mutates": trials.mutated,
+                # What is changed in place is written too.
+                "bytes": plan.bytes
+                + sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated),
+                "constant": trials.constant,
+                **asdict(trials.audit),
+                "fixed": trials.fixed,
+                "not_wide": trials.not_wide,
+            }
+        )
+
+    async def _hidden_plans(
+        self, definition: Definition, plans: Sequence[Plan], report: Report
+    ) -> list[Plan]:
+        """Return the plans of hidden workloads; drawn anew after some candidates, and after one that was told of them.
+
+        Raises:
+            TaskError: The reference fails at sizes that its own range allows.
+        """
+        unknown = set(definition.vary) - set(plans[0].constants)
+        if not definition.vary or unknown:  # which registration refuses by name
+            return []
+        known, uses = self._hidden.get(definition.digest, ([], 0))
+        if known and uses < HIDDEN_USES:
+            self._hidden[definition.digest] = known, uses + 1
+            return known
+        drawn = []
+        for number in range(1, HIDDEN + 1):
+            workload = draw(definition.vary, plans[0].workload, number, self._chance)
+            report(f"examining {workload.name}")
+            try:
+                plan = await self._plan(definition, workload, report)
+                drawn.append(plan.model_copy(update={"hidden": True}))
+            except TaskError as error:
+                msg = f"At {_sizes(workload)}, which vary allows: {error.problem}"
+                raise TaskError(msg, "Narrow the range in vary, or mend the reference there.") from error
+        self._hidden[definition.digest] = drawn, 1
+        return drawn
 
     async def _first_trials(self, definition: Definition, plan: Plan, report: Report) -> TrialSet:
         """Return trials of a task, on the kind of machine that candidates will be judged on.
@@ -264,6 +304,7 @@ class Evaluator:
         on_gpu = bool(device and device != CPU) or (not device and not target and bool(self.devices.gpus))
         timeline = Timeline(report)
         candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
+        plans = [*plans, *await self._hidden_plans(definition, plans, timeline.begin)]
         judged = (
             self._verify_on_gpu(definition, plans, candidate, device, timeout_s=timeout_s, timeline=timeline)
             if on_gpu
@@ -276,6 +317,11 @@ class Evaluator:
         outcome = decide(definition, results, environment, task_id=task_id)
         seconds = {**outcome.seconds, "total": round(timeline.seconds, 3)}
         outcome = outcome.model_copy(update={"seconds": seconds})
+        if outcome.status not in GOOD and results[-1].plan.hidden:
+            sizes = _sizes(results[-1].plan.workload)
+            told = f"{outcome.summary} This is at {sizes}, a hidden workload within the task's vary."
+            outcome = outcome.model_copy(update={"summary": told})
+            self._hidden.pop(definition.digest, None)  # now they are known
         receipt |= {
             "task": definition.digest,
             "candidate_sha256": hashlib.sha256(source).hexdigest(),
@@ -346,7 +392,7 @@ class Evaluator:
         """Return a plan with sizes that a CPU can compute; one made on a machine with a GPU has none."""
         if plan.lowering_tried or not plan.too_large:
             return plan
-        key = f"{definition.digest} {plan.workload.name}"
+        key = f"{definition.digest} {plan.workload.model_dump_json()}"
         if key not in self._lowered:
             made = await examine(
                 self.pool,
@@ -429,6 +475,11 @@ class Evaluator:
         """Close the files of all kept trials."""
         while self._kept:
             self._kept.popitem()[1][0].close()
+
+
+def _sizes(workload: Workload) -> str:
+    """Return a workload's sizes in words."""
+    return ", ".join(f"{name}={value}" for name, value in workload.sizes.items())
 
 
 def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:

@@ -22,8 +22,6 @@ def findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
     unchanged = [name for name in definition.mutates if name not in plans[0].mutates]
     if unchanged:
         yield f"mutates names {', '.join(unchanged)}, which the reference left as they were."
-    if definition.vary:
-        yield "vary is kept with the task; this version draws no hidden workloads from it."
     for plan in plans:
         for sentence in (*_of_sizes(plan), *_of_worth(plan)):
             yield f"{plan.workload.name}: {sentence}"

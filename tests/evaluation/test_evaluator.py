@@ -1,5 +1,6 @@
 """What verdicts rest on: small tasks and candidates through the real evaluator, one behaviour each."""
 
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -10,7 +11,7 @@ from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.definition import Definition
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.models import Policy, Workload
+from adaexplore_mcp.models import Policy, SizeRange, Workload
 
 pytestmark = pytest.mark.anyio
 
@@ -1267,3 +1268,46 @@ async def test_the_place_of_a_program_counts_on_tasks_that_are_judged_at_small_s
     """)
     outcome = await court.verdict(TILED, candidate)
     assert outcome.status == status, outcome.summary
+
+
+# --- hidden workloads ------------------------------------------------------------------------------------
+
+RANGE = {"N": SizeRange(min=65, max=200, multiple_of=5)}
+
+
+async def test_a_candidate_that_is_right_everywhere_passes_hidden_workloads_that_are_not_told(court):
+    evaluation = await court.evaluation(add(vary=RANGE), RIGHT)
+    outcome = evaluation.outcome
+    assert outcome.status == "correct", outcome.summary
+    assert outcome.scope.workloads == {
+        "default": "own sizes",
+        "(hidden 1)": "sizes that are not told",
+        "(hidden 2)": "sizes that are not told",
+    }
+    assert "N=" not in outcome.summary
+
+
+async def test_a_candidate_that_is_right_at_the_announced_size_alone_is_told_at_which_it_is_not(court):
+    task = add(vary=RANGE)
+    special = RIGHT.replace(
+        "z = torch.empty_like(x)", "z = torch.empty_like(x) if n == 96 else torch.ones_like(x)"
+    )
+    special = special.replace("kernel[(", "if n == 96: kernel[(")
+    outcome = await court.verdict(task, special)
+    assert outcome.status == "incorrect"
+    size = int(re.search(r"This is at N=(\d+), a hidden workload", outcome.summary)[1])
+    assert 65 <= size <= 200
+    assert size % 5 == 0
+    assert task.digest not in court.evaluator._hidden  # now that they are known, others are drawn
+
+
+async def test_a_range_at_which_the_reference_fails_is_refused_at_registration(court):
+    task = function(
+        "N = 96\ndef op(x):\n    assert x.numel() == 96, 'only 96'\n    return x * 2",
+        "[torch.randn(N, device=device)]",
+        vary={"N": SizeRange(min=10, max=20)},
+    )
+    said = await court.refused(task)
+    assert "At N=1" in said or "At N=20" in said
+    assert "which vary allows" in said
+    assert "only 96" in said
