@@ -44,7 +44,7 @@ async def run(arguments: argparse.Namespace) -> None:
         if each[0] not in done and (not arguments.only or each[0] in arguments.only)
     ]
     with tempfile.TemporaryDirectory() as home:
-        devices = ["none"] if arguments.device == "none" else []
+        devices = [arguments.device] if arguments.device else []
         settings = load_settings(
             {"home": home, "target": arguments.target, "parallel": arguments.parallel, "devices": devices}
         )
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("tasks")
     parser.add_argument("--precision", default="paper", choices=["match", "relaxed", "kernelbench", "paper"])
     parser.add_argument("--target", default="sm_90")
-    parser.add_argument("--device", default="", help="none: without a GPU")
+    parser.add_argument("--device", default="", help="which GPUs to use; none: without any")
     parser.add_argument("--parallel", type=int, default=1, help="kernels at a time")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--out", default="published_kernels.jsonl")

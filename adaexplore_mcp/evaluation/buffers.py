@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import anyio.to_thread
 
+from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.memfiles import copy_file, empty_file, refill, seal
@@ -159,6 +160,9 @@ class GpuBuffers:
         message = await self._pool.judge(body, descriptors, gpu=self._gpu)
         if (full := message.body.get("out_of_memory")) is not None:
             raise DeviceFullError(f"{full['free'] >> 20} of {full['total'] >> 20} MiB are free")
+        if "malformed" in message.body and body["op"] in {"copy", "refill", "make"}:
+            msg = f"The reference's process did not hand over what it computed: {message.body['malformed']}."
+            raise TaskError(msg, "Register the operation alone, without code that touches its process.")
         return message
 
     async def copy(self, source: Attachment) -> int:

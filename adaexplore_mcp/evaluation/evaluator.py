@@ -7,15 +7,12 @@ The one class that the services use; below it, each step has its module: `prepar
 import contextlib
 import hashlib
 import random
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-
-import anyio
 
 from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
@@ -24,6 +21,7 @@ from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
 from adaexplore_mcp.evaluation.hidden import HIDDEN, draw
+from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import collect, examine, make_gpu_trials, make_trials, trials_on
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
@@ -37,10 +35,7 @@ from adaexplore_mcp.models import Outcome, Target, Workload
 __all__ = ["Evaluation", "Evaluator"]
 
 DEFAULT_WORKLOAD = "default"
-KEPT_BYTES = 1 << 30  # of trials kept for later candidates
-KEPT_FILES = 400  # a set has 8 to 17, and many systems allow a process 1,024 descriptors
 HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
-USES = 50  # after this many candidates a task's trials are drawn anew
 KEPT_SHARE = 0.3  # of a GPU's memory: trials kept there
 CPU = "cpu"
 GOOD = frozenset({"correct", "plausible"})
@@ -93,8 +88,7 @@ class Evaluator:
         self._lowered: dict[str, Plan] = {}
         self._hidden: dict[str, tuple[list[Plan], int]] = {}
         self._chance = random.SystemRandom()
-        self._kept: OrderedDict[str, tuple[TrialSet, int]] = OrderedDict()
-        self._making: dict[str, anyio.Lock] = {}  # two candidates of a new task would both run its reference
+        self._kept = KeptTrials({gpu.uuid: int(KEPT_SHARE * gpu.memory_bytes) for gpu in self.devices.gpus})
 
     # --- tasks
 
@@ -205,43 +199,27 @@ class Evaluator:
     def _needs(self, definition: Definition, plan: Plan) -> int:
         """Return the GPU memory that a workload takes, beside the trials that are kept."""
         gpus = self.devices.gpus
-        made = any(_key(_on_gpu(definition, plan, gpu)) in self._kept for gpu in gpus)
+        made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
         return bytes_needed(plan, 0 if made else trials_on(plan, gpus[0]))
 
     async def _trials(self, definition: Definition, workload: Workload, edits: Sizes) -> TrialSet:
         """Return the trials of a task at some sizes, in memory files, from those kept where possible."""
-        make = partial(make_trials, self.pool, definition, workload, edits, target=self._target)
-        return await self._kept_or(
+        make = partial(
+            _again_if_lost,
+            partial(make_trials, self.pool, definition, workload, edits, target=self._target),
+        )
+        return await self._kept.get(
             f"{definition.digest} {workload.model_dump_json()} {sorted(edits.items())}", make
         )
 
     async def _gpu_trials(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
         """Return the trials of a workload on a GPU, from those kept where possible."""
-        make = partial(make_gpu_trials, self.pool, definition, plan, gpu)
+        make = partial(_again_if_lost, partial(make_gpu_trials, self.pool, definition, plan, gpu))
         try:
-            return await self._kept_or(_on_gpu(definition, plan, gpu), make)
+            return await self._kept.get(_on_gpu(definition, plan, gpu), make)
         except DeviceFullError:
-            self._forget_all(gpu.uuid)
-            return await self._kept_or(_on_gpu(definition, plan, gpu), make)
-
-    async def _kept_or(self, what: str, make: Callable[[], Awaitable[TrialSet]]) -> TrialSet:
-        key = _key(what)
-        lock = self._making.setdefault(key, anyio.Lock())
-        try:
-            async with lock:
-                known, uses = self._kept.pop(key, (None, 0))
-                if known is not None and uses < USES and not known.spent:
-                    self._kept[key] = known, uses + 1
-                    return known
-                if known is not None:
-                    known.close()
-                trials = await _again_if_lost(make)
-                self._kept[key] = trials, 1
-                self._forget(trials.gpu)
-                return trials
-        finally:
-            if not lock.statistics().tasks_waiting:
-                self._making.pop(key, None)
+            self._kept.forget_gpu(gpu.uuid)
+            return await self._kept.get(_on_gpu(definition, plan, gpu), make)
 
     def _trials_of(self, definition: Definition) -> TrialSource:
         """Return what makes trials of a task at other sizes."""
@@ -251,24 +229,10 @@ class Evaluator:
 
         return at
 
-    def _forget_all(self, gpu: str) -> None:
-        """Close all trials kept on a GPU; those in use live until their users are done."""
-        for key in [key for key, (trials, _) in self._kept.items() if trials.gpu == gpu]:
-            self._kept.pop(key)[0].close()
-
-    def _forget(self, gpu: str) -> None:
-        """Close the trials used longest ago while there are too many in some memory; never the latest."""
-        known = [key for key, (trials, _) in self._kept.items() if trials.gpu == gpu]
-        size = sum(self._kept[key][0].size for key in known)
-        files = sum(trials.files for trials, _ in self._kept.values())
-        most = next(
-            (int(KEPT_SHARE * each.memory_bytes) for each in self.devices.gpus if each.uuid == gpu),
-            KEPT_BYTES,
-        )
-        while len(known) > 1 and (size > most or files > KEPT_FILES):
-            oldest, _ = self._kept.pop(known.pop(0))
-            size, files = size - oldest.size, files - oldest.files
-            oldest.close()
+    async def _make_room(self, gpu: Gpu) -> None:
+        """Give back what is kept on a GPU for later."""
+        self._kept.forget_gpu(gpu.uuid)
+        await self.pool.judge({"op": "trim"}, [], gpu=gpu)
 
     # --- candidates
 
@@ -304,7 +268,8 @@ class Evaluator:
         on_gpu = bool(device and device != CPU) or (not device and not target and bool(self.devices.gpus))
         timeline = Timeline(report)
         candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
-        plans = [*plans, *await self._hidden_plans(definition, plans, timeline.begin)]
+        with contextlib.suppress(TaskError):  # of sizes that were not tried before: no candidate is to blame
+            plans = [*plans, *await self._hidden_plans(definition, plans, timeline.begin)]
         judged = (
             self._verify_on_gpu(definition, plans, candidate, device, timeout_s=timeout_s, timeline=timeline)
             if on_gpu
@@ -321,7 +286,8 @@ class Evaluator:
             sizes = _sizes(results[-1].plan.workload)
             told = f"{outcome.summary} This is at {sizes}, a hidden workload within the task's vary."
             outcome = outcome.model_copy(update={"summary": told})
-            self._hidden.pop(definition.digest, None)  # now they are known
+        if any(result.plan.hidden and (_texts(result) or not result.numerics.clean) for result in results):
+            self._hidden.pop(definition.digest, None)  # now they are known, or could be
         receipt |= {
             "task": definition.digest,
             "candidate_sha256": hashlib.sha256(source).hexdigest(),
@@ -422,6 +388,8 @@ class Evaluator:
         timeline: Timeline,
     ) -> "_Judged":
         """Judge on a GPU; what does not compile never reaches it."""
+        if not device and len({(gpu.name, gpu.capability) for gpu in self.devices.gpus}) > 1:
+            device = self.devices.gpus[0].label  # what is compiled for one kind is of no use on another
         first = self.devices.find(device)
         properties = await self.pool.properties(first)
         results: list[WorkloadResult] = []
@@ -439,7 +407,8 @@ class Evaluator:
             candidate,
             trials_on,
             take,
-            running=self.devices.running,
+            devices=self.devices,
+            make_room=self._make_room,
             needs=partial(self._needs, definition),
             target=properties,
             timeout_s=timeout_s,
@@ -473,8 +442,7 @@ class Evaluator:
 
     def close_files(self) -> None:
         """Close the files of all kept trials."""
-        while self._kept:
-            self._kept.popitem()[1][0].close()
+        self._kept.close()
 
 
 def _sizes(workload: Workload) -> str:
@@ -485,10 +453,6 @@ def _sizes(workload: Workload) -> str:
 def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:
     """Return what tells the trials of a workload on a GPU from all others."""
     return f"{definition.digest} {plan.workload.model_dump_json()} {gpu.uuid}"
-
-
-def _key(what: str) -> str:
-    return hashlib.sha256(what.encode()).hexdigest()
 
 
 async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
@@ -506,7 +470,7 @@ def _spend(trials: TrialSet, result: WorkloadResult) -> None:
 
 def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:
     return {
-        "edits": plan.edits,
+        "edits": {} if plan.hidden else plan.edits,
         "construct": [trials.construct_seed, trials.other_seed],
         "inputs": {trial.name: trial.seed for trial in trials.trials},
     }

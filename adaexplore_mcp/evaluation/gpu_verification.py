@@ -17,6 +17,7 @@ from adaexplore_mcp.evaluation.devices import Gpu, Usage, usage
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
+from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
 from adaexplore_mcp.evaluation.verdict import LANGUAGE
@@ -43,7 +44,8 @@ class GpuVerification:
         candidate: What is judged.
         trials_on: Makes its task's trials.
         take: Waits for a place on the GPU.
-        running: Tells how many evaluations of ours are on a GPU.
+        devices: Tells who else of ours came to a GPU.
+        make_room: Gives back what is kept on a GPU for later.
         needs: Tells how much GPU memory a workload takes.
         target: The GPU as its judge describes it.
         timeout_s: Limit of each stage.
@@ -58,7 +60,8 @@ class GpuVerification:
         trials_on: TrialSource,
         take: TakeGpu,
         *,
-        running: Callable[[Gpu], int],
+        devices: Devices,
+        make_room: Callable[[Gpu], Awaitable[None]],
         needs: Callable[[Plan], int],
         target: Mapping[str, Any],
         timeout_s: float,
@@ -81,9 +84,11 @@ class GpuVerification:
             launchers=True,
             configurations_s=CONFIGURATIONS_S,
         )
-        self._running = running
+        self._devices = devices
+        self._make_room = make_room
         self._needs = needs
         self._crowded = False
+        self._alone = False
         self.gpu: Gpu | None = None
         self.usage = Usage()
         self.trials: dict[str, TrialSet] = {}
@@ -128,6 +133,7 @@ class GpuVerification:
             if _short_of_memory(numerics) and self._crowded:
                 # It may have been a neighbour that took the memory: once more, without any.
                 assert self.gpu is not None
+                self._alone = True
                 numerics = await self._run(plan, compilation, compiled, self.gpu.memory_bytes)
         finally:
             if compiled is not None:
@@ -167,22 +173,26 @@ class GpuVerification:
         self._timeline.begin("waiting for the GPU")
         async with self._take(needed) as gpu:
             self.gpu = gpu
+            beside, arrivals = self._devices.running(gpu) > 1, self._devices.arrivals(gpu)
+            if self._alone:
+                await self._make_room(gpu)
             try:
                 return await self._placed(plan, gpu, compilation, compiled)
             finally:
-                self._crowded = self._running(gpu) > 1
+                self._crowded = beside or self._devices.arrivals(gpu) != arrivals
 
     async def _placed(
         self, plan: Plan, gpu: Gpu, compilation: CompileReport, compiled: int | None
     ) -> NumericsReport:
-        self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
         try:
             self._timeline.begin("running the reference")
             trials = await self._trials_on(plan, gpu)
             self.trials[plan.workload.name] = trials
-            with trials.used():
+            with trials.used():  # at once: others may make the cache let go of them
+                self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
                 return await self._numbers(gpu, compilation, compiled, trials)
         except DeviceFullError as error:
+            self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
             return NumericsReport(failure=self._full(plan, gpu, error))
 
     async def _numbers(
@@ -196,7 +206,8 @@ class GpuVerification:
             self._timeout_s,
             self._timeline.begin,
             files=[] if compiled is None else [compiled],
-            measure=not (compilation.faked and compilation.compiled),
+            measure=self._candidate.policy.library_ops == "forbid"
+            or not (compilation.faked and compilation.compiled),
             configurations=_ready(compilation),
         )
         return await run_numerics(setting, self._candidate, trials)

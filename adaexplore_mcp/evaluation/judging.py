@@ -103,6 +103,11 @@ class Judging:
         reply = await self._compare(trial, got, file, inputs=inputs, poison=poison, left_out=changing)
         if changed := reply.pop("changed"):
             first = changed[0]
+            if first.get("behind"):
+                detail = f"it wrote {first['count']} bytes behind the end of input {first['path']}"
+                return Mismatch(
+                    "out_of_bounds", name, {"output": first["path"], "detail": detail}, solid=True
+                )
             count = f"{first['count']} element{'s' * (first['count'] != 1)}"
             detail = f"input {first['path']} was changed in place ({count}); the reference leaves it as it is"
             evidence = {"output": first["path"], "index": first["index"], "detail": detail}
@@ -186,7 +191,7 @@ class Judging:
             if "plain" in theirs and mine["plain"] != theirs["plain"]:
                 evidence = {"output": mine["path"], "got": mine["plain"], "expected": theirs["plain"]}
                 return Mismatch("values", name, {**evidence, "detail": f"{mine['path']} is another value"})
-            if mine.get("host") is True:
+            if mine.get("host") is True and theirs.get("host") is not True:
                 detail = f"{mine['path']} is a CPU tensor, the reference returns it on the GPU"
                 return Mismatch("device", name, {"output": mine["path"], "detail": detail}, solid=True)
         return None

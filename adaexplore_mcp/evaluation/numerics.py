@@ -177,7 +177,7 @@ async def run_numerics(
             seen.failure = Failure(
                 kind="memory",
                 type="OutOfMemory",
-                message=f"it holds so much GPU memory that its outputs cannot be compared: {error}",
+                message=f"beside it the GPU has too little memory left for its inputs or for comparing: {error}",
             )
         except FrameError as error:
             # Its harness does not speak like this: the candidate does, on a descriptor that is not its own.
@@ -389,7 +389,9 @@ class _Run:
             # First what says where the fault is; the numbers only say that there is one.
             self._fatal_findings(name or trial.name)
             await self._judge(trial, answer, file, name=name or trial.name, poison=poison, inputs=inputs)
-        if not detail and self.seen.facts.programs and not number(answer, "programs_run"):
+        # A graph that is replayed on a GPU launches without Triton; there other values at the same addresses tell.
+        ran = not self.interpreted or number(answer, "programs_run")
+        if not detail and self.seen.facts.programs and not ran:
             text = "it launched nothing, as it did in its first call: a cached result"
             self._decide(Mismatch("stale_output", name or trial.name, {"detail": text}, solid=True))
         if answer.get("reuses") is True:
@@ -518,7 +520,13 @@ class _Run:
         """Construct afresh and load parameters; return the names of those for which the candidate has no tensor."""
         state = self.trials.states[weights]
         await self._construct(self.trials.construct_seed, self.trials.init)
-        answer = await self._ask("weights", state.files, state=state.message, timeout_s=self.timeout_s)
+        # A copy on a GPU, where memory cannot be sealed: no other candidate is to see what this one does to it.
+        files = state.files if self.interpreted else [await self.buffers.copy(state)]
+        try:
+            answer = await self._ask("weights", files, state=state.message, timeout_s=self.timeout_s)
+        finally:
+            if not self.interpreted:
+                os.close(files[0])
         self.seen.stage = "run"
         return texts(answer, "unloaded", 120)
 

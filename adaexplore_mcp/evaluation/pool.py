@@ -374,15 +374,18 @@ class WorkerPool:
             opened = await self._take_spare(role, parent, gpu) if role in SPARE_ROLES else None
             if opened is None:
                 opened = await self._open(role, parent, readable, gpu)
-                await opened.ready()
             try:
+                await opened.ready()
                 if gpu is not None:
                     await self._prepare_spare(role, parent, gpu)  # the next one starts CUDA meanwhile
                 yield opened
             finally:
                 with anyio.CancelScope(shield=True):
                     await opened.end()
-                    await self._prepare_spare(role, parent, gpu)
+                    # Who has a reference run will have a candidate judged next.
+                    await self._prepare_spare(
+                        "gpu_candidate" if role == "gpu_reference" else role, parent, gpu
+                    )
         finally:
             self.sessions -= 1
             self.last_used = time.monotonic()

@@ -39,6 +39,7 @@ FIXED_BYTES = 1 << 22  # of an input, as far as its digest goes
 GPU_SHARE = 0.25  # of a GPU's memory: what the trials of one workload may take
 GPU_TRIALS_S = 5.0  # after this long only the most important trials are still made
 FEWEST_TRIALS = 4
+MOST_BYTES = 1 << 48
 DEPENDENCE_S = 2.0  # for finding out what does not matter
 
 SCHEDULE: Sequence[tuple[str, Weights, str]] = (
@@ -181,8 +182,8 @@ async def examine(
     """
     async with pool.session("reference", "interpret") as session:
         reference = _Reference(session, pool.memory_bytes)
-        await _load(reference, definition, workload, {}, target=target)
         with _understood():
+            await _load(reference, definition, workload, {}, target=target)
             return await _plan(reference, workload, memory_bytes, lower=lower)
 
 
@@ -247,11 +248,11 @@ async def make_trials(
         buffers = HostBuffers(pool)
         async with buffers.reference() as session:
             reference = _Reference(session, pool.memory_bytes)
-            await _load(reference, definition, workload, edits, target=target)
-            # The error bound belongs to the sizes at which numbers are compared.
-            cost = (await reference.ask("examine")).body["ok"]["cost"]
-            changes = (await reference.ask("changes")).body["ok"]["changes"]
             with _understood():
+                await _load(reference, definition, workload, edits, target=target)
+                # The error bound belongs to the sizes at which numbers are compared.
+                cost = (await reference.ask("examine")).body["ok"]["cost"]
+                changes = (await reference.ask("changes")).body["ok"]["changes"]
                 maker = _Trials(reference, definition, buffers, undo)
                 trials = await maker.make(cost["accumulation"], cost["parameters"], changes)
         seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
@@ -284,8 +285,8 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
     with contextlib.ExitStack() as undo:
         async with buffers.reference() as session:
             reference = _Reference(session, pool.memory_bytes, gpu=gpu.name)
-            await _load(reference, definition, plan.workload, {}, flops=plan.flops)
             with _understood():
+                await _load(reference, definition, plan.workload, {}, flops=plan.flops)
                 maker = _Trials(reference, definition, buffers, undo)
                 trials = await maker.make(
                     plan.accumulation,
@@ -388,13 +389,16 @@ class _Trials:
 
     async def _independent(self, first: Trial) -> list[str]:
         """Return the inputs and parameters that do not matter to the outputs, as far as that is tried."""
-        reply = await self._reference.ask(
-            "dependence",
-            construct_seed=self._construct_seeds["constructor"],
-            input_seed=first.seed,
-            other_seed=new_seed(),
-            seconds=DEPENDENCE_S,
-        )
+        try:
+            reply = await self._reference.ask(
+                "dependence",
+                construct_seed=self._construct_seeds["constructor"],
+                input_seed=first.seed,
+                other_seed=new_seed(),
+                seconds=DEPENDENCE_S,
+            )
+        except (TaskError, DeviceFullError):  # values that no call of the task has: nothing is known then
+            return []
         names: list[str] = reply.body["ok"]["independent"]
         return [str(name) for name in names]
 
@@ -424,11 +428,9 @@ class _Trials:
             reply.close()
             return await self._trial("fresh inputs", weights, "none", constants, repeat=False)
         inputs = await self._encoded(answer["inputs"], reply)
-        expected = self._owned(
-            check_entries(answer["expected"]), self._taken(reply), int(answer["expected_bytes"])
-        )
-        whole = [(0, min(FIXED_BYTES, int(answer["expected_bytes"])))]
-        expected.digests = await self._digests(expected, whole, int(answer["expected_bytes"]))
+        entries, size = check_entries(answer["expected"]), _size(answer["expected_bytes"])
+        expected = self._owned(entries, self._taken(reply), size)
+        expected.digests = await self._digests(expected, [(0, min(FIXED_BYTES, size))], size)
         if "state" in answer:
             state = await self._encoded(answer["state"], reply)
             if self._states.setdefault(weights, state) is not state:
@@ -441,8 +443,9 @@ class _Trials:
         """Take the memory that belongs to an encoded value, if it holds tensors."""
         if not message["table"]:
             return self._owned(message, None)
-        attachment = self._owned(message, self._taken(reply), int(message["size"]))
-        attachment.digests = await self._digests(attachment, message["storages"], int(message["size"]))
+        size = _size(message["size"])
+        attachment = self._owned(message, self._taken(reply), size)
+        attachment.digests = await self._digests(attachment, message["storages"], size)
         return attachment
 
     def _in_file(self, message: Mapping[str, Any], reply: Message) -> Attachment:
@@ -494,6 +497,18 @@ def _understood() -> Iterator[None]:
         logger.warning("a reference's process answered what is no answer", exc_info=error)
         msg = f"The reference's process answered what is no answer ({type(error).__name__})."
         raise TaskError(msg, NO_TRICKS) from error
+
+
+def _size(claim: object) -> int:
+    """Return a size in bytes that a reference's process named.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if type(claim) is not int or not 0 <= claim < MOST_BYTES:
+        msg = f"{claim!r} is no size"
+        raise ValueError(msg)
+    return claim
 
 
 def _sealed(reply: Message) -> int:

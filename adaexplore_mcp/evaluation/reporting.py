@@ -32,7 +32,7 @@ HARMLESS_OPERATORS = frozenset({
 })  # fmt: skip
 """Operators that move or make memory: no arithmetic that a kernel should have done."""
 
-NOT_COVERED_ON_GPU = ("timing", "races and reads beyond a tensor that did not show in these calls")
+NOT_COVERED_ON_GPU = ("timing", "races and accesses beyond a tensor that did not show in these calls")
 NOT_COVERED = (
     "timing",
     "races that only show when programs run at the same time",

@@ -30,6 +30,7 @@ class _Device:
     needed_bytes: int = 0
     timed: bool = False
     used_at: int = 0
+    arrivals: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -87,6 +88,10 @@ class Devices:
     def running(self, gpu: Gpu) -> int:
         """Return how many of ours have a place on a GPU, one that times included."""
         return self._devices[gpu.uuid].running
+
+    def arrivals(self, gpu: Gpu) -> int:
+        """Return how many of ours have been given a place on a GPU so far."""
+        return self._devices[gpu.uuid].arrivals
 
     def waiting(self, gpu: Gpu) -> int:
         """Return how many of ours wait for a place on a GPU, or on any of several that it is one of."""
@@ -178,6 +183,7 @@ class Devices:
     def _enter(self, waiter: _Waiter, device: _Device) -> None:
         self._waiting.remove(waiter)
         device.running += 1
+        device.arrivals += 1
         device.needed_bytes += waiter.needed_bytes
         device.timed = waiter.alone
         device.used_at = next(self._uses)

@@ -98,6 +98,7 @@ class Session:
         self._control = control
         self._folder = folder
         self._report: EndReport | None = None
+        self._is_ready = False
 
     async def ready(self) -> None:
         """Wait until the process is confined; what ends it before that is our fault, what ends it later is not.
@@ -107,6 +108,8 @@ class Session:
             WorkerError: It could not be confined.
             WorkerLostError: It and its stub are gone.
         """
+        if self._is_ready:
+            return
         try:
             with anyio.fail_after(READY_S):
                 message = await self._channel.receive()
@@ -123,6 +126,7 @@ class Session:
         if full := message.body["full"]:
             await self.end()
             raise NoRoomError(f"A process that uses the GPU found no room there: {full}.")
+        self._is_ready = True
 
     async def request(
         self,

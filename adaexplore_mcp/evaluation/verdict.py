@@ -135,7 +135,9 @@ def _loading(case: _Case) -> _Decision | None:
             error=excerpt(failure),
         )
     failure = result.numerics.failure
-    return _of_exception(failure) if failure is not None and failure.phase == "load" else None
+    if failure is None or failure.phase != "load" or failure.kind in LANGUAGE | {"device"}:
+        return None
+    return _of_exception(failure)
 
 
 def _misconduct(case: _Case) -> _Decision | None:

@@ -20,7 +20,7 @@ from adaexplore_mcp.settings import Settings
 __all__ = ["EvaluationService"]
 
 DOCTOR_TASK = "softmax"
-CANNOT_ON_GPU = ["time a kernel", "see races and reads beyond a tensor that do not show in a few calls"]
+CANNOT_ON_GPU = ["time a kernel", "see races and accesses beyond a tensor that do not show in a few calls"]
 CANNOT = [
     "time a kernel",
     "see races that only show when programs run at the same time",

@@ -1311,3 +1311,39 @@ async def test_a_range_at_which_the_reference_fails_is_refused_at_registration(c
     assert "At N=1" in said or "At N=20" in said
     assert "which vary allows" in said
     assert "only 96" in said
+
+
+async def test_hidden_sizes_that_a_right_candidate_told_of_are_drawn_anew(court):
+    task = add(vary={"N": SizeRange(min=70, max=900)})
+    told = RIGHT.replace("n = x.numel()", "n = x.numel(); print('n is', n)")
+    evaluation = await court.evaluation(task, told)
+    assert evaluation.outcome.status == "correct"
+    assert task.digest not in court.evaluator._hidden
+    silent = await court.evaluation(task, RIGHT)
+    assert task.digest in court.evaluator._hidden
+    hidden = [seeds["edits"] for name, seeds in silent.receipt["workloads"].items() if "hidden" in name]
+    assert hidden == [{}, {}]
+
+
+async def test_inputs_that_belong_together_are_no_reason_to_refuse_a_task(court):
+    task = function(
+        """
+        def op(x, start, stop):
+            assert int(stop - start) == 10, "start and stop disagree"
+            return x * start
+        """,
+        "window(device)",
+    )
+    text = task.files["task.py"] + (
+        "\ndef window(device):\n    at = torch.randint(1, 1 << 30, (), device=device)\n"
+        "    return [torch.randn(96, device=device), at, at + 10]\n"
+    )
+    (plan,) = await court.examined(task.model_copy(update={"files": {"task.py": text}}))
+    assert plan.independent == []
+
+
+async def test_an_output_that_the_reference_returns_on_the_cpu_may_be_there(court):
+    body = "def op(x):\n    return x * 2, torch.tensor([3.0])"
+    task = function(f"N = 96\n{body}", "[torch.randn(N, device=device)]")
+    outcome = await court.verdict(task, f"import torch\n{body}\n")
+    assert outcome.status == "correct", outcome.summary

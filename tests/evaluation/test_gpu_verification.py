@@ -73,6 +73,9 @@ class World:
             raise DeviceFullError("12 of 10240 MiB are free")
         return self.trials
 
+    async def make_room(self, gpu):
+        self.seen.append(f"room on {gpu.label}")
+
     async def numerics(self, setting, *_):
         gpu = setting.buffers.gpu
         self.settings.append(setting)
@@ -87,7 +90,8 @@ class World:
             Candidate(b"", "kernelbench", "ModelNew", Policy()),
             self.trials_on,
             lambda needed: self.devices.use(pinned, bytes_needed=needed, report=str),
-            running=self.devices.running,
+            devices=self.devices,
+            make_room=self.make_room,
             needs=lambda plan: bytes_needed(plan, 3),
             target={"name": "sm_90"},
             timeout_s=10,
@@ -188,6 +192,7 @@ async def test_who_ran_out_of_memory_beside_others_runs_once_more_alone(world):
         for _ in range(2):
             group.start_soon(verify)
     assert [each.clean for each in results] == [True, True]
+    assert "room on cuda:0" in world.seen
 
 
 async def test_who_ran_out_of_memory_alone_is_not_run_again(world):

@@ -342,3 +342,9 @@ def test_others_on_the_gpu_and_trials_left_out_are_told():
     found = on_gpu(occupants=["process 7 (1024 MiB)"], left_out=["inputs negated"])
     assert "Others use the GPU too: process 7 (1024 MiB)." in found.facts.notes
     assert any("inputs negated" in each for each in found.scope.not_covered)
+
+
+def test_a_context_that_breaks_while_it_is_imported_is_a_crash_too():
+    failure = Failure("device", "load", "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access")
+    found = on_gpu(NumericsReport(failure=failure))
+    assert (found.status, found.check, found.stage) == ("crashed", "illegal_memory_access", "load")

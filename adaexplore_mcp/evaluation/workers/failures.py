@@ -19,6 +19,13 @@ _E = TypeVar("_E", bound=BaseException)
 FailureKind = Literal["syntax", "import", "build", "exception", "memory", "exit", "no_space", "not_here"]
 
 BUILDER = str(Path(torch.__file__).parent / "utils" / "cpp_extension.py")
+ALLOCATORS = (
+    "DefaultCPUAllocator",
+    "Triton Error [CUDA]: out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+"""Torch's CPU allocator, the CUDA driver and cuBLAS raise a plain RuntimeError, which only its text tells apart."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 MESSAGE_CHARACTERS = 1200
 TRACEBACK_CHARACTERS = 16_000
@@ -107,8 +114,8 @@ def _kind(error: BaseException, phase: str, not_here: tuple[type[BaseException],
 
 
 def _allocator_refused(error: BaseException) -> bool:
-    """Tell whether torch's CPU allocator raised this, by its text: whoever forges it is called out of memory, no more."""
-    return type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)[:400]
+    """Tell whether an allocator raised this, by its text: whoever forges it is called out of memory, no more."""
+    return _is(error, RuntimeError) and any(each in _message(error)[:400] for each in ALLOCATORS)
 
 
 def _from_builder(error: BaseException) -> bool:

@@ -74,7 +74,11 @@ BUILDERS = (
     TORCH_FOLDER,
 )
 """Files that start compilers and assemblers, on a GPU, for a kernel that was not compiled ahead."""
-LAUNCHERS = str(Path(TORCH_FOLDER, "distributed")) + os.sep
+LAUNCHERS = (
+    str(Path(TORCH_FOLDER, "distributed")) + os.sep,
+    str(Path(TORCH_FOLDER, "multiprocessing")) + os.sep,
+    str(Path(TORCH_FOLDER, "utils", "collect_env.py")),
+)
 """Files that start whatever they are given."""
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}

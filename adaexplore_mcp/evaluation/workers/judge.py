@@ -23,6 +23,7 @@ from adaexplore_mcp.evaluation.workers.comparison import (
     compare,
     compare_form,
 )
+from adaexplore_mcp.evaluation.workers.cuda.driver import context_error
 from adaexplore_mcp.evaluation.workers.cuda.memory import supported
 from adaexplore_mcp.evaluation.workers.cuda.properties import device_properties
 from adaexplore_mcp.evaluation.workers.cuda.start import start, use_device
@@ -38,7 +39,15 @@ SCRATCH_BYTES = 512 << 20  # a comparison in chunks takes 300 MiB beside copies 
 DIGEST_BYTES = 1 << 22
 NARROW = 1e-3
 
-MALFORMED = (ValueError, KeyError, TypeError, RuntimeError, OverflowError)
+MALFORMED = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+)
 """What reading a file raises that is not as it was described."""
 
 
@@ -59,7 +68,7 @@ def serve_gpu(server: ForkServer, uuid: str) -> None:
             problem = "this GPU cannot share memory by descriptor (CUDA virtual memory management)"
         # Held from now on, so that a candidate that takes all memory does not take this.
         torch.empty(SCRATCH_BYTES, dtype=torch.uint8, device="cuda")
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, AssertionError) as error:  # the last from a torch without CUDA
         problem = f"{type(error).__name__}: {error}"[:400]
     guard_memory()
     properties = {} if problem else device_properties()
@@ -92,6 +101,7 @@ def _answer(server: ForkServer, judge: "Judge") -> None:
         except MALFORMED as error:
             # What the candidate sent does not describe its file: its outputs cannot be read.
             reply = {"malformed": f"{type(error).__name__}: {error}"[:500]}
+            judge.check_device()
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -118,7 +128,17 @@ class Judge:
             "make": self.make,
             "copy": self.copy,
             "refill": self.refill,
+            "trim": self.trim,
         }
+
+    def check_device(self) -> None:
+        """End this process if its GPU context is broken: what it says of anything would be wrong, and another starts.
+
+        Raises:
+            SystemExit: It is.
+        """
+        if self.space.device == "cuda" and context_error() is not None:
+            raise SystemExit(1)
 
     def no_memory(self) -> dict[str, Any]:
         """Give back what is cached, and say how much memory the GPU has left."""
@@ -135,14 +155,20 @@ class Judge:
         """Copy memory of `size` bytes, for a candidate to have; GPU memory only."""
         memory, descriptor = self.space.make(request["size"])
         memory[: request["size"]].copy_(self._whole(descriptors[0], request["size"]))
-        torch.cuda.synchronize()
+        self.space.settle()
         return {}, [descriptor]
 
     def refill(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
         """Put the content of the second memory into the first, both of `size` bytes; GPU memory only."""
         target, source = (self._whole(each, request["size"]) for each in descriptors)
         target.copy_(source)
-        torch.cuda.synchronize()
+        self.space.settle()
+        return {}, []
+
+    def trim(self, _: Mapping[str, Any], __: Sequence[int]) -> "Reply":
+        """Give back GPU memory that is cached, but for what comparisons need."""
+        torch.cuda.empty_cache()
+        torch.empty(SCRATCH_BYTES, dtype=torch.uint8, device="cuda")
         return {}, []
 
     def _whole(self, descriptor: int, size: int) -> torch.Tensor:
@@ -211,6 +237,9 @@ class Judge:
         entries, size = request["expected"], request["expected_bytes"]
         expected = read_contiguous(descriptors[0], entries, size, self.space)
         present = [entry["wide"] for entry in entries if entry["wide"] is not None]
+        if any(entry["wide"] is not None and entry["wide"]["shape"] != entry["shape"] for entry in entries):
+            msg = "a result in float64 of another shape"
+            raise ValueError(msg)
         wide = iter(read_contiguous(descriptors[0], present, size, self.space))
         return expected, [None if entry["wide"] is None else next(wide) for entry in entries]
 
@@ -228,19 +257,17 @@ class Judge:
         try:
             expected, wide = self._expected(request, descriptors)
         except MALFORMED as error:
+            self.check_device()
             return {"no_yardstick": f"{type(error).__name__}: {error}"[:500]}, []
-        # A copy: what the candidate's process does to its memory meanwhile comes too late.
-        got = read_contiguous(descriptors[1], request["got"], request["room"], self.space)
-        if self.space.device == "cuda":
-            given, got = got, [tensor.clone() for tensor in got]
-            for tensor in given:  # an output that is not written next time is not to be this one
-                tensor.reshape(-1).view(torch.uint8).fill_(GUARD)
+        given = read_contiguous(descriptors[1], request["got"], request["room"], self.space)
+        got = [self._own(tensor) for tensor in given]
         changed: list[dict[str, Any]] = []
         if len(descriptors) > 2:
             before, after = (self._tensors(request["inputs"], descriptor) for descriptor in descriptors[2:4])
             names = [entry["path"] for entry in request["inputs"]["table"]]
             changed = _changed(names, before, after, set(request["mutated"]))
-            got += [after[names.index(name)] for name in request["mutated"]]
+            changed += self._overrun(request["inputs"], descriptors[3])
+            got += [self._own(after[names.index(name)]) for name in request["mutated"]]
         entries = entries[: len(got)]  # without the inputs, those changed by contract cannot be looked at
         worst = "", Comparison(passed=True, precision_class="exact", nrmse=0.0)
         for entry, own, reference, exact in zip(entries, got, expected, wide, strict=False):
@@ -257,7 +284,28 @@ class Judge:
                 worst = entry["path"], comparison
             if not comparison.passed:
                 break
+        if worst[1].passed and self.space.device == "cuda":
+            for tensor in given:  # an output that is not written next time is not to be this one
+                tensor.reshape(-1).view(torch.uint8).fill_(GUARD)
         return {"output": worst[0], "changed": changed, **as_message(worst[1])}, []
+
+    def _own(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of GPU memory: what the candidate's process does to it meanwhile comes too late."""
+        return tensor.clone() if self.space.device == "cuda" else tensor
+
+    def _overrun(self, message: Mapping[str, Any], descriptor: int) -> list[dict[str, Any]]:
+        """Return inputs behind which something was written: on a GPU a guard lies there."""
+        if not self.space.guard:
+            return []
+        found = []
+        ends = [start for start, _ in message["storages"][1:]] + [message["size"]]
+        (whole,) = self.space.open(descriptor, [(0, message["size"])], message["size"], shared=True)
+        for position, ((begin, nbytes), end) in enumerate(zip(message["storages"], ends, strict=True)):
+            written = int((whole[begin + nbytes : end] != GUARD).sum())
+            if written:
+                path = next(each["path"] for each in message["table"] if each["storage"] == position)
+                found.append({"path": path, "count": written, "index": [], "behind": True})
+        return found
 
     def _tensors(self, message: Mapping[str, Any], descriptor: int) -> list[torch.Tensor]:
         """Return all tensors of an encoded value, in the order of its table."""

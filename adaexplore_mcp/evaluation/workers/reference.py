@@ -80,6 +80,10 @@ class Machine(Protocol):
         """Write tensors where the server can get at them: their starts in bytes, the descriptor, and the whole size."""
         ...
 
+    def on_device(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor is the device's."""
+        ...
+
     def near(self, one: Tensor, other: Tensor) -> bool:
         """Tell whether results of two equal calls agree, though not bit by bit."""
         ...
@@ -112,6 +116,10 @@ class _StandInMachine:
         """Write into a file that can be sealed."""
         file = file_bytes(0)
         return write_contiguous(tensors, file), file, os.fstat(file).st_size
+
+    def on_device(self, tensor: Tensor) -> bool:
+        """Tell what a GPU machine would answer."""
+        return self.standin.on_device(tensor)
 
     def near(self, one: Tensor, other: Tensor) -> bool:  # noqa: ARG002 - on a CPU results are the same or they differ
         """Return False."""
@@ -270,6 +278,7 @@ class _Reference:
         mutated = _changed(arguments, own)
         wide, wide_arguments, not_wide = self._wide(model, arguments)
         entries, tensors = _expected(outputs, own, mutated, wide, wide_arguments)
+        self._note_hosts(entries, outputs)
         starts, file, size = self.machine.export(tensors)
         for entry in entries:
             for part in (entry, entry.get("wide") or {}):
@@ -292,6 +301,14 @@ class _Reference:
             files.append(encoded.file)
         return reply, [descriptor for descriptor in files if descriptor >= 0]
 
+    def _note_hosts(self, entries: list[dict[str, Any]], outputs: Any) -> None:  # noqa: ANN401 - a task's outputs
+        """Note which outputs the reference returns on the CPU."""
+        found = dict(leaves(outputs, "out"))
+        for entry in entries:
+            leaf = found.get(entry["path"])
+            if isinstance(leaf, Tensor) and not self.machine.on_device(leaf):
+                entry["host"] = True
+
     def dependence(self, request: Mapping[str, Any]) -> Reply:
         """Give one input or parameter after the other new values, and see which change nothing beyond rounding."""
         end = time.monotonic() + request["seconds"]
@@ -302,8 +319,11 @@ class _Reference:
         outputs = self._call(_copy_of(model) or model, self._copied(arguments))
 
         def unmoved(model: Callable[..., Any], given: Arguments) -> bool:
-            again = self._call(model, given)
-            return _equal(outputs, again) or _agree(outputs, again, _rounding)
+            try:
+                again = self._call(model, given)
+                return _equal(outputs, again) or _agree(outputs, again, _rounding)
+            except (TaskFault, ValueError):  # inputs that belong together, or outputs of another number
+                return False
 
         independent = []
         for path, leaf in arguments.leaves():

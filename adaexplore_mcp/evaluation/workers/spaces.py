@@ -16,6 +16,8 @@ __all__ = ["HOST", "DeviceSpace", "HostSpace", "Space", "file_bytes", "map_file"
 
 PAGE = mmap.PAGESIZE
 GUARD_BYTES = 64 << 10
+MOST_BYTES = 1 << 48  # more than any address space holds
+ALIGNMENT = 64
 GUARD = 0xFF
 """Bytes of a guard: NaN in every float, -1 or the largest number in integers."""
 
@@ -47,6 +49,9 @@ class Space(Protocol):
             ValueError: A part lies outside, or the descriptor is no such memory.
         """
         ...
+
+    def settle(self) -> None:
+        """Wait until what was written is there for every holder."""
 
 
 def file_bytes(size: int) -> int:
@@ -106,6 +111,9 @@ class HostSpace:
             for start, nbytes in extents
         ]
 
+    def settle(self) -> None:
+        """Do nothing: it is."""
+
 
 class DeviceSpace:
     """GPU memory of the current device.
@@ -143,10 +151,14 @@ class DeviceSpace:
             raise ValueError(msg) from error
         return [opened.tensor(start, nbytes) for start, nbytes in extents]
 
+    def settle(self) -> None:
+        """Wait for the GPU."""
+        torch.cuda.synchronize()
+
 
 def _check(extents: list[tuple[int, int]], size: int) -> None:
     for start, nbytes in extents:
-        if not 0 <= start <= start + nbytes <= size:
+        if not 0 <= start <= start + nbytes <= size < MOST_BYTES or start % ALIGNMENT:
             msg = f"a storage of {nbytes} bytes at {start} lies outside of memory of {size}"
             raise ValueError(msg)
 

@@ -15,7 +15,7 @@ from adaexplore_mcp.evaluation.workers.cuda.cache import unpack
 from adaexplore_mcp.evaluation.workers.cuda.driver import context_error
 from adaexplore_mcp.evaluation.workers.cuda.fresh import Fresh
 from adaexplore_mcp.evaluation.workers.cuda.launches import Launches, Recorder
-from adaexplore_mcp.evaluation.workers.cuda.start import restore_flags
+from adaexplore_mcp.evaluation.workers.cuda.start import restore_flags, tf32_is_on
 from adaexplore_mcp.evaluation.workers.failures import MESSAGE_CHARACTERS, shorten
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME
 from adaexplore_mcp.evaluation.workers.spaces import DeviceSpace
@@ -92,7 +92,7 @@ class CudaEngine:
         )
         self._recorder.current = launches
         yield launches
-        if torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32:
+        if tf32_is_on():
             self._note("It switched TF32 on for torch's own operators.")
 
     def _note(self, sentence: str) -> None:

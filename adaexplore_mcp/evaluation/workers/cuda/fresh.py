@@ -4,12 +4,14 @@ Python's ways to make an uninitialised tensor are wrapped. Beneath them torch's 
 before; blocks of the sizes of the outputs are filled and freed ahead, so that what C++ code allocates is filled too.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit._builtins import _register_builtin
 
 from adaexplore_mcp.evaluation.workers.standin.memory import Poison, fill
 
@@ -36,7 +38,10 @@ class Fresh:
         """Wrap what makes uninitialised tensors."""
         for owner, name in MAKERS:
             if (make := getattr(owner, name, None)) is not None:
-                setattr(owner, name, self._filling(make))
+                made = self._filling(make)
+                setattr(owner, name, made)
+                if owner is torch:  # TorchScript knows torch's functions by identity
+                    _register_builtin(made, f"aten::{name}")
 
     def _filling(self, make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @functools.wraps(make)
@@ -55,9 +60,10 @@ class Fresh:
         free, _ = torch.cuda.mem_get_info()
         if BLOCKS * sum(sizes) > free // 4:
             return
-        blocks = [torch.zeros(-(-size // 4), device="cuda") for size in sizes for _ in range(BLOCKS)]
-        for block in blocks:
-            fill(block, self.poison)
+        with contextlib.suppress(torch.OutOfMemoryError):  # of what this process may take
+            blocks = [torch.zeros(-(-size // 4), device="cuda") for size in sizes for _ in range(BLOCKS)]
+            for block in blocks:
+                fill(block, self.poison)
 
 
 def _capturing() -> bool:

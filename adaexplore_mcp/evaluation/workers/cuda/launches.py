@@ -17,6 +17,7 @@ from adaexplore_mcp.evaluation.workers.tuning import Tuning, direct_autotuners
 
 __all__ = ["Launch", "Launches", "Recorder"]
 
+MAX_TOLD = 16  # messages of progress in a call, beside those of every second
 MAX_LAUNCHES = 100_000  # a call with more is counted no further
 
 
@@ -64,6 +65,7 @@ class Launches:
         self.autotuned: dict[str, int] = {}
         self.tuning = Tuning(self.autotuned, config, tune=tune, good=good)
         self.one_by_one = one_by_one
+        self.told = 0
         self._notes = notes
 
     def programs(self) -> int:
@@ -131,13 +133,15 @@ class Recorder:
         if len(current.launches) < MAX_LAUNCHES:
             current.launches.append(Launch(kernel, grid, current.tuning.measuring is not None))
         self.last = kernel
-        if first and current.one_by_one:
+        if first and current.one_by_one and current.told < MAX_TOLD:
+            current.told += 1
             self._on_first(current.progress())
 
     def after(self) -> None:
         """Wait for the launch, where they are to run one by one."""
         if self.current.one_by_one and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize()
+            self.last = ""  # whatever breaks later, it was not this one
 
 
 class _Launcher:

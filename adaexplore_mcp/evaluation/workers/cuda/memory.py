@@ -123,6 +123,7 @@ class DeviceMemory:
             if mapped:
                 cuda().cuMemUnmap(self._address, ctypes.c_size_t(self.size))
             cuda().cuMemAddressFree(self._address, self._reserved)
+            self._address.value = 0
 
     def __del__(self) -> None:
         if self._address.value:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from adaexplore_mcp.evaluation.sandbox import guard_memory
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.arguments import Arguments, moved
+from adaexplore_mcp.evaluation.workers.content import TaskFault
 from adaexplore_mcp.evaluation.workers.cuda.start import restore_flags, start_if_room
 from adaexplore_mcp.evaluation.workers.reference import serve
 from adaexplore_mcp.evaluation.workers.spaces import DeviceSpace
@@ -56,6 +57,10 @@ class _GpuMachine:
         torch.cuda.empty_cache()
         return starts, descriptor, max(size, 1)
 
+    def on_device(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor lies on the GPU."""
+        return tensor.is_cuda
+
     def near(self, one: Tensor, other: Tensor) -> bool:
         """Tell whether two results differ by no more than the order of a sum explains."""
         a, b = one.double(), other.double()
@@ -82,7 +87,9 @@ class _GpuMachine:
         """
         try:
             return widened_call(call, model, arguments)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, TaskFault) as error:
+            if isinstance(error, TaskFault) and error.reason != "out_of_memory":
+                raise
             torch.cuda.empty_cache()
             if self._flops > CPU_FLOPS or not isinstance(model, nn.Module):
                 raise

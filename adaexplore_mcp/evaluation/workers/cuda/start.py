@@ -6,7 +6,7 @@ import torch
 
 from adaexplore_mcp.evaluation.workers.cuda import memory
 
-__all__ = ["restore_flags", "start", "start_if_room", "use_device"]
+__all__ = ["restore_flags", "start", "start_if_room", "tf32_is_on", "use_device"]
 
 OUT_OF_MEMORY = "out of memory"
 
@@ -43,6 +43,16 @@ def start_if_room() -> str:
             raise
         return str(error).splitlines()[0][:300]
     return ""
+
+
+def tf32_is_on() -> bool:
+    """Tell whether torch's own products and convolutions may use TF32 in this process now."""
+    try:
+        return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+    except (
+        RuntimeError
+    ):  # set by the names that later versions have for it, which these then refuse to speak of
+        return True
 
 
 def restore_flags() -> None:

@@ -1,0 +1,108 @@
+"""The cache of trials: made once, drawn anew when due, let go of when memory is short, never while in use."""
+
+import os
+
+import anyio
+import pytest
+
+from adaexplore_mcp.evaluation.kept import HOST_BYTES, USES, KeptTrials
+from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
+
+pytestmark = pytest.mark.anyio
+
+
+class Maker:
+    """Makes trials and counts them.
+
+    Args:
+        gpu: Where they lie.
+        size: Bytes of each set, as it says.
+        fails: How many of the first attempts raise.
+    """
+
+    def __init__(self, gpu="", size=1 << 20, fails=0):
+        self.gpu, self.size, self.fails = gpu, size, fails
+        self.made = []
+
+    async def __call__(self):
+        await anyio.sleep(0.01)
+        if self.fails:
+            self.fails -= 1
+            raise RuntimeError("no trials")
+        none = Attachment([], None)
+        inputs = Attachment([], os.open("/dev/null", os.O_RDONLY), self.size)
+        trial = Trial("first", "constructor", inputs, none, 1, [])
+        trials = TrialSet(1, 2, none, none, {}, [trial], [], {}, 1, [], gpu=self.gpu)
+        self.made.append(trials)
+        return trials
+
+
+@pytest.fixture
+def kept():
+    kept = KeptTrials({"GPU-1": 10 << 20})
+    yield kept
+    kept.close()
+
+
+async def together(*calls):
+    results = []
+
+    async def call(one):
+        try:
+            results.append(await one())
+        except RuntimeError as error:
+            results.append(error)
+
+    async with anyio.create_task_group() as group:
+        for each in calls:
+            group.start_soon(call, each)
+    return results
+
+
+async def test_they_are_made_once_for_all_who_ask_at_the_same_time(kept):
+    make = Maker()
+    results = await together(*[lambda: kept.get("task", make)] * 5)
+    assert len(make.made) == 1
+    assert all(each is make.made[0] for each in results)
+    assert "task" in kept
+    assert "other" not in kept
+
+
+async def test_who_waits_for_a_maker_that_fails_makes_them_once_too(kept):
+    make = Maker(fails=1)
+    results = await together(*[lambda: kept.get("task", make)] * 4)
+    assert sum(isinstance(each, RuntimeError) for each in results) == 1
+    assert len(make.made) == 1
+
+
+async def test_those_that_a_candidate_told_of_or_used_often_are_drawn_anew(kept):
+    make = Maker()
+    for _ in range(USES + 1):
+        await kept.get("task", make)
+    assert len(make.made) == 2
+    assert make.made[0].closed
+    make.made[1].spent = True
+    await kept.get("task", make)
+    assert len(make.made) == 3
+
+
+async def test_the_oldest_in_one_memory_go_when_that_is_full_but_never_the_latest(kept):
+    on_gpu, on_host = Maker("GPU-1", 6 << 20), Maker(size=HOST_BYTES)
+    await kept.get("host", on_host)
+    await kept.get("one", on_gpu)
+    await kept.get("two", on_gpu)
+    assert ("one" in kept, "two" in kept, "host" in kept) == (False, True, True)
+    assert on_gpu.made[0].closed
+    assert not on_gpu.made[1].closed
+
+
+async def test_those_in_use_are_closed_when_their_users_are_done(kept):
+    make = Maker("GPU-1")
+    trials = await kept.get("task", make)
+    file = trials.trials[0].inputs.file
+    with trials.used():
+        kept.forget_gpu("GPU-1")
+        assert "task" not in kept
+        os.fstat(file)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)

@@ -1,0 +1,148 @@
+"""What the judge of a GPU does with memory, with files of the host in the place of the GPU's."""
+
+import os
+
+import pytest
+import torch
+
+from adaexplore_mcp.evaluation.workers import judge as module
+from adaexplore_mcp.evaluation.workers.judge import Judge
+from adaexplore_mcp.evaluation.workers.spaces import GUARD, GUARD_BYTES, HostSpace
+from adaexplore_mcp.evaluation.workers.tensors import copy_contiguous, decode, encode
+
+RULE = {"precision": "match", "atol": 0.0, "rtol": 0.0, "max_outlier_share": 0.0}
+
+
+class GuardedSpace(HostSpace):
+    """Files that are laid out and filled as GPU memory is."""
+
+    guard = GUARD_BYTES
+
+    def make(self, size):
+        memory, descriptor = super().make(size + self.guard)
+        return memory.fill_(GUARD), descriptor
+
+
+class GpuLike(GuardedSpace):
+    """The same, taken for memory of a GPU by the judge; a mapping of that is always shared."""
+
+    device = "cuda"
+
+    def open(self, descriptor, extents, size, *, shared):
+        return super().open(descriptor, extents, size, shared=True)
+
+
+class Court:
+    """A judge, and a trial y = 2 x of two inputs, of which one changes in place."""
+
+    def __init__(self):
+        self.judge = Judge(GpuLike())
+        self.x, self.state = torch.randn(100), torch.zeros(7)
+        self.inputs = encode({"args": (self.x, self.state), "kwargs": {}}, space=GuardedSpace())
+        for entry, name in zip(self.inputs.table, ("x", "state"), strict=True):
+            entry["path"] = name
+        self.expected, self.room = self.written([self.x * 2])
+        self.slot = self.made({"op": "copy", "size": self.inputs.size}, [self.inputs.file])
+        self.given = decode(self.inputs.message(), self.slot, shared=True, space=GuardedSpace())["args"]
+
+    def written(self, tensors):
+        memory, descriptor = GuardedSpace().make(4096)
+        assert copy_contiguous(tensors, memory) is not None
+        return descriptor, 4096
+
+    def made(self, request, descriptors=()):
+        _, (descriptor,) = self.judge.operations[request["op"]](request, descriptors)
+        return descriptor
+
+    def entry(self, **fields):
+        return {"path": "out", "dtype": "float32", "shape": [100], "start": 0, "wide": None, **fields}
+
+    def compare(self, output, *, entries=None, **fields):
+        request = {
+            "expected": entries or [self.entry()],
+            "expected_bytes": self.room,
+            "got": [self.entry()],
+            "room": self.room,
+            "inputs": self.inputs.message(),
+            "mutated": ["state"],
+            "rule": RULE,
+            "accumulation": 1,
+            "poison": "nan",
+            **fields,
+        }
+        return self.judge.compare(request, [self.expected, output, self.inputs.file, self.slot])[0]
+
+
+@pytest.fixture
+def court(monkeypatch):
+    monkeypatch.setattr(module, "context_error", lambda: None)
+    return Court()
+
+
+def test_what_passed_is_overwritten_so_that_it_is_not_taken_for_the_next_call(court):
+    output, _ = court.written([court.x * 2])
+    assert court.compare(output)["passed"]
+    assert set(os.pread(output, 400, 0)) == {GUARD}
+
+
+def test_what_did_not_pass_can_be_looked_at_again(court):
+    output, _ = court.written([court.x * 3])
+    assert not court.compare(output)["passed"]
+    assert not court.compare(output)["passed"]
+    assert set(os.pread(output, 400, 0)) != {GUARD}
+
+
+def test_inputs_as_given_are_unchanged_and_one_that_may_change_may(court):
+    output, _ = court.written([court.x * 2])
+    court.given[1].add_(1)
+    assert court.compare(output)["changed"] == []
+    court.given[0][3] = 9.0
+    output, _ = court.written([court.x * 2])
+    (changed,) = court.compare(output)["changed"]
+    assert (changed["path"], changed["count"], changed["index"]) == ("x", 1, [3])
+
+
+def test_a_store_behind_an_input_is_seen(court):
+    output, _ = court.written([court.x * 2])
+    start, size = court.inputs.storages[1]
+    os.pwrite(court.slot, b"\0" * 12, start + size + 4)
+    (found,) = court.compare(output)["changed"]
+    assert found == {"path": "state", "count": 12, "index": [], "behind": True}
+
+
+def test_a_slot_can_be_filled_with_other_values_at_the_same_addresses(court):
+    other = encode({"args": (court.x + 1, court.state), "kwargs": {}}, space=GuardedSpace())
+    court.judge.refill({"size": other.size}, [court.slot, other.file])
+    assert torch.equal(court.given[0], court.x + 1)
+
+
+def test_equal_contents_have_equal_digests(court):
+    request = {"parts": court.inputs.storages, "size": court.inputs.size}
+    (one, other), (mine, _) = (
+        court.judge.digest(request, [file])[0]["digests"] for file in (court.inputs.file, court.slot)
+    )
+    assert one == mine
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"wide": {"dtype": "float64", "shape": [50], "start": 448}},
+        {"start": 1 << 64},
+        {"start": 3},
+        {"shape": [1 << 40]},
+    ],
+    ids=["another shape in float64", "behind the end", "odd", "too large"],
+)
+def test_a_reference_that_describes_what_is_not_there_is_no_yardstick(court, entry):
+    output, _ = court.written([court.x * 2])
+    described = court.entry(**entry)
+    answer = court.compare(output, entries=[described], got=[{**court.entry(), "shape": described["shape"]}])
+    assert "no_yardstick" in answer
+
+
+def test_a_judge_whose_context_is_broken_ends(court, monkeypatch):
+    monkeypatch.setattr(module, "context_error", lambda: ("CUDA_ERROR_ILLEGAL_ADDRESS", "…"))
+    with pytest.raises(SystemExit):
+        court.judge.check_device()
