@@ -4,6 +4,7 @@ A wrong type or a missing field counts as said nothing. Nothing here raises: a c
 facts, not our server.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,12 +28,18 @@ MAX_ITEMS = 200
 MAX_CONFIGURATIONS = 4096
 MAX_TEXT = 20_000
 MAX_LINE = 1 << 30
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but newline and tab, and those that turn the direction of writing."""
 
 
 def text(source: Mapping[str, Any], name: str, limit: int = 400) -> str:
-    """Return a text of at most `limit` characters; empty if there is none."""
+    """Return a text of at most `limit` characters, without what steers a terminal; empty if there is none."""
     value = source.get(name)
-    return value[:limit] if isinstance(value, str) else ""
+    return _clean(value, limit) if isinstance(value, str) else ""
+
+
+def _clean(value: str, limit: int) -> str:
+    return CONTROLS.sub("", value[:limit])
 
 
 def number(source: Mapping[str, Any], name: str) -> int:
@@ -46,7 +53,7 @@ def texts(source: Mapping[str, Any], name: str, limit: int = 400) -> list[str]:
     value = source.get(name)
     if not isinstance(value, list):
         return []
-    return [each[:limit] for each in value[:MAX_ITEMS] if isinstance(each, str)]
+    return [_clean(each, limit) for each in value[:MAX_ITEMS] if isinstance(each, str)]
 
 
 def counts(source: Mapping[str, Any], name: str) -> dict[str, int]:
@@ -54,7 +61,7 @@ def counts(source: Mapping[str, Any], name: str) -> dict[str, int]:
     value = source.get(name)
     if not isinstance(value, dict):
         return {}
-    kept = [(key[:120], count) for key, count in value.items() if type(count) is int and count >= 0]
+    kept = [(_clean(key, 120), count) for key, count in value.items() if type(count) is int and count >= 0]
     return dict(kept[:MAX_ITEMS])
 
 
@@ -287,7 +294,7 @@ def tuned(reply: Mapping[str, Any]) -> dict[str, list[bool]]:
             and len(good) <= MAX_CONFIGURATIONS
             and all(type(each) is bool for each in good)
         ):
-            found[name[:120]] = good
+            found[_clean(name, 120)] = good
     return found
 
 
@@ -297,7 +304,7 @@ def _grids(claim: object) -> dict[str, tuple[int, int, int]]:
     for name, extents in list(claim.items())[:MAX_ITEMS] if isinstance(claim, dict) else []:
         if isinstance(name, str) and isinstance(extents, list) and len(extents) == 3:
             x, y, z = (extent if type(extent) is int and extent >= 0 else 0 for extent in extents)
-            found[name[:120]] = x, y, z
+            found[_clean(name, 120)] = x, y, z
     return found
 
 

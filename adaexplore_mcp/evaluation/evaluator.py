@@ -23,7 +23,7 @@ from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_ne
 from adaexplore_mcp.evaluation.hidden import HIDDEN, draw
 from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.preparation import collect, examine, make_gpu_trials, make_trials, trials_on
+from adaexplore_mcp.evaluation.preparation import collect, examine, make_gpu_trials, make_trials, trial_count
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
@@ -200,7 +200,7 @@ class Evaluator:
         """Return the GPU memory that a workload takes, beside the trials that are kept."""
         gpus = self.devices.gpus
         made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
-        return bytes_needed(plan, 0 if made else trials_on(plan, gpus[0]))
+        return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]))
 
     async def _trials(self, definition: Definition, workload: Workload, edits: Sizes) -> TrialSet:
         """Return the trials of a task at some sizes, in memory files, from those kept where possible."""

@@ -32,7 +32,7 @@ FLOAT_BYTES = 4
 
 TakeGpu = Callable[[int], AbstractAsyncContextManager[Gpu]]
 """Waits for a place on a GPU, given the bytes that are needed there."""
-TrialSource = Callable[[Plan, Gpu], Awaitable[TrialSet]]
+GpuTrials = Callable[[Plan, Gpu], Awaitable[TrialSet]]
 """Makes, or finds, the trials of a workload on a GPU."""
 
 
@@ -57,7 +57,7 @@ class GpuVerification:
         self,
         pool: WorkerPool,
         candidate: Candidate,
-        trials_on: TrialSource,
+        trials_on: GpuTrials,
         take: TakeGpu,
         *,
         devices: Devices,

@@ -378,7 +378,6 @@ class _Run:
                 detail=detail,
                 measure=detail and self.setting.measure,
                 room=room,
-                output_bytes=[room],
                 timeout_s=left,
             )
             self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)

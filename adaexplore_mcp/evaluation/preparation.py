@@ -24,7 +24,7 @@ from adaexplore_mcp.evaluation.trials import Attachment, Audit, Trial, TrialSet,
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import TensorSpec, Workload
 
-__all__ = ["collect", "examine", "make_gpu_trials", "make_trials", "package_root", "trials_on"]
+__all__ = ["collect", "examine", "make_gpu_trials", "make_trials", "package_root", "trial_count"]
 
 logger = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ async def make_trials(
     return trials
 
 
-def trials_on(plan: Plan, gpu: Gpu) -> int:
+def trial_count(plan: Plan, gpu: Gpu) -> int:
     """Return how many trials of a workload a GPU has memory for, as many as are of use at most."""
     return min(
         len(SCHEDULE), max(FEWEST_TRIALS, int(GPU_SHARE * gpu.memory_bytes / max(1, plan.trial_bytes)))
@@ -292,7 +292,7 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
                     plan.accumulation,
                     plan.parameters,
                     plan.changes,
-                    most=trials_on(plan, gpu),
+                    most=trial_count(plan, gpu),
                     seconds=GPU_TRIALS_S,
                 )
         seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)

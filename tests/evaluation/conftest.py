@@ -1,7 +1,8 @@
-"""The bench: real workers that are shared by the tests of a module, and found unharmed after each."""
+"""The bench and the court: real workers that are shared by the tests of a module, and found unharmed after each."""
 
 import pytest
 from bench import CANARY, Bench
+from court import Court
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +26,10 @@ async def harmless(bench):
     yield
     await bench.honest()
     await bench.at_rest()
+
+
+@pytest.fixture(scope="module")
+async def court(tmp_path_factory):
+    court = Court(tmp_path_factory.mktemp("evaluator") / "scratch")
+    yield court
+    await court.evaluator.aclose()

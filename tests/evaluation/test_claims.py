@@ -61,3 +61,8 @@ def test_what_no_kernel_has_a_reason_to_do_is_misconduct():
     assert seen("process").misconduct
     assert not seen("process", "load").misconduct
     assert not seen("thread").misconduct
+
+
+def test_what_steers_a_terminal_or_turns_a_line_around_is_left_out():
+    said = {"failure": {"message": "a\x1b[2J\u202eb\x00\r\nc\td\x9b"}}
+    assert Failure.of(said).message == "a[2Jb\nc\td"

@@ -82,7 +82,7 @@ class CudaEngine:
     def call(self, request: Mapping[str, Any]) -> Iterator[Launches]:
         """Watch one call."""
         self._fresh.poison = request["poison"]
-        self._fresh.prepare(request["output_bytes"])
+        self._fresh.prepare(request["room"])
         launches = Launches(
             request["config"],
             tune=request["tune"],

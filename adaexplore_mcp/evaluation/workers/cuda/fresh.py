@@ -55,13 +55,13 @@ class Fresh:
 
         return made
 
-    def prepare(self, sizes: Sequence[int]) -> None:
-        """Fill and free blocks of some sizes in bytes; where memory is short, nothing is done."""
+    def prepare(self, size: int) -> None:
+        """Fill and free blocks of a size in bytes, that of the outputs; where memory is short, nothing is done."""
         free, _ = torch.cuda.mem_get_info()
-        if BLOCKS * sum(sizes) > free // 4:
+        if BLOCKS * size > free // 4:
             return
         with contextlib.suppress(torch.OutOfMemoryError):  # of what this process may take
-            blocks = [torch.zeros(-(-size // 4), device="cuda") for size in sizes for _ in range(BLOCKS)]
+            blocks = [torch.zeros(-(-size // 4), device="cuda") for _ in range(BLOCKS)]
             for block in blocks:
                 fill(block, self.poison)
 
