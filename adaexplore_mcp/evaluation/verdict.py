@@ -14,12 +14,18 @@ The order of the rules, first that applies:
 8. All agreed: `correct` at the task's own sizes, `plausible` at lowered ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from adaexplore_mcp.evaluation.claims import Failure
+from adaexplore_mcp.evaluation.decisions import (
+    Decision,
+    doing,
+    of_end,
+    of_exception,
+    of_fault,
+    stage_of,
+)
 from adaexplore_mcp.evaluation.definition import Definition
-from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.reporting import (
     HARMLESS_OPERATORS,
     Environment,
@@ -33,8 +39,8 @@ from adaexplore_mcp.evaluation.reporting import (
     scope,
     seconds,
 )
-from adaexplore_mcp.evaluation.session import EndReport
-from adaexplore_mcp.models import ErrorExcerpt, Evidence, Outcome, Stage, Status
+from adaexplore_mcp.evaluation.wording import advice, fix, what_is_wrong
+from adaexplore_mcp.models import ErrorExcerpt, Outcome
 
 __all__ = ["decide"]
 
@@ -44,18 +50,6 @@ REJECTED_CHECKS = frozenset({
     "output_aliases_input", "stale_output", "outputs_kept_writable", "forged_result", "output_type",
 })  # fmt: skip
 """Checks of numbers that a kernel fails by not doing the work, or not when it was asked to."""
-
-
-@dataclass
-class _Decision:
-    status: Status
-    stage: Stage
-    summary: str
-    next_step: str
-    check: str = ""
-    reason: str = ""
-    error: ErrorExcerpt | None = None
-    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class _Case:
     target: str
 
 
-Rule = Callable[[_Case], "_Decision | None"]
+Rule = Callable[[_Case], "Decision | None"]
 
 
 def decide(
@@ -120,27 +114,27 @@ def decide(
 # --- the rules -------------------------------------------------------------------------------------------
 
 
-def _loading(case: _Case) -> _Decision | None:
+def _loading(case: _Case) -> Decision | None:
     """Rule 1: what happened before there was anything to judge."""
     result = case.result
     # Whichever of the two processes was first to say so.
     failures = [each for each in (result.numerics.failure, result.compilation.failure) if each is not None]
     failure = next((each for each in failures if each.phase == "load" and each.kind in NOT_LOADED), None)
     if failure is not None:
-        return _Decision(
+        return Decision(
             "compile_error",
             "load",
             f"The candidate cannot be {'built' if failure.kind == 'build' else 'loaded'}: {brief(failure)}.",
-            _fix(failure),
+            fix(failure),
             error=excerpt(failure),
         )
     failure = result.numerics.failure
     if failure is None or failure.phase != "load" or failure.kind in LANGUAGE | {"device"}:
         return None
-    return _of_exception(failure)
+    return of_exception(failure)
 
 
-def _misconduct(case: _Case) -> _Decision | None:
+def _misconduct(case: _Case) -> Decision | None:
     """Rule 2: what a kernel has no reason to do."""
     result = case.result
     integrity = result.numerics.integrity
@@ -159,7 +153,7 @@ def _misconduct(case: _Case) -> _Decision | None:
         check, what = "forged_result", result.compilation.forged
     else:
         return None
-    return _Decision(
+    return Decision(
         "rejected",
         "run",
         f"Rejected: {what}. A kernel that does this cannot be measured.",
@@ -168,7 +162,7 @@ def _misconduct(case: _Case) -> _Decision | None:
     )
 
 
-def _language(case: _Case) -> _Decision | None:
+def _language(case: _Case) -> Decision | None:
     """Rule 3: what the compiler says."""
     result, target = case.result, case.target
     # A kernel that is compiled as it is launched on the GPU says there what it would have said before.
@@ -182,31 +176,31 @@ def _language(case: _Case) -> _Decision | None:
         next_step = "Use smaller blocks, fewer stages or fewer warps, and submit again."
     else:
         summary = f"Kernel{kernel} does not compile for {target}: {brief(failure)}."
-        next_step = _fix(failure)
-    return _Decision(
+        next_step = fix(failure)
+    return Decision(
         "compile_error", "compile", summary, next_step, check=failure.kind, error=excerpt(failure)
     )
 
 
-def _ended(case: _Case) -> _Decision | None:
+def _ended(case: _Case) -> Decision | None:
     """Rule 4, first half: the process that ran the numbers did not answer."""
     result = case.result
     numerics = result.numerics
-    stage = _stage(numerics.stage)
+    stage = stage_of(numerics.stage)
     if numerics.timed_out_s and result.gpu is not None:
         kernel = (
             f"; kernel {numerics.last_kernel} was the last to be launched" if numerics.last_kernel else ""
         )
-        return _Decision(
+        return Decision(
             "timeout",
             stage,
-            f"Timeout: no answer within {numerics.timed_out_s:g} s ({_doing(numerics.stage)}{kernel}).",
+            f"Timeout: no answer within {numerics.timed_out_s:g} s ({doing(numerics.stage)}{kernel}).",
             "Look for a loop that does not end or a wait for another program; a slow but honest candidate needs "
             "timeout_seconds.",
             check="deadline",
         )
     if numerics.timed_out_s and numerics.slow and result.plan.too_large:
-        return _Decision(
+        return Decision(
             "unsupported",
             stage,
             f"Cannot be judged here: after {numerics.timed_out_s:g} s it had run {numerics.slow}, and was still getting "
@@ -215,31 +209,31 @@ def _ended(case: _Case) -> _Decision | None:
             reason="too_slow_here",
         )
     if numerics.timed_out_s:
-        return _Decision(
+        return Decision(
             "timeout",
             stage,
-            f"Timeout: no answer within {numerics.timed_out_s:g} s ({_doing(numerics.stage)}"
+            f"Timeout: no answer within {numerics.timed_out_s:g} s ({doing(numerics.stage)}"
             + (f"; it had run {numerics.slow})." if numerics.slow else ")."),
             "Look for a loop that does not end or a wait for another program; a slow but honest candidate needs "
             "timeout_seconds.",
             check="deadline",
         )
     if numerics.ended is not None:
-        return _of_end(numerics.ended, stage)
+        return of_end(numerics.ended, stage)
     return None
 
 
-def _raised(case: _Case) -> _Decision | None:
+def _raised(case: _Case) -> Decision | None:
     """Rule 4, second half: its code raised."""
     result = case.result
     failure = result.numerics.failure
     if failure is None:
         return None
     if failure.kind == "device":
-        return _of_fault(failure)
+        return of_fault(failure)
     assumed = result.reduced and failure.kind == "exception" and not _also_at_full_size(result)
     if assumed:
-        return _Decision(
+        return Decision(
             "unsupported",
             "run",
             f"Cannot be judged here: at reduced sizes {result.sizes} it raised {brief(failure)}, which its "
@@ -248,10 +242,10 @@ def _raised(case: _Case) -> _Decision | None:
             reason="fails_at_reduced_sizes",
             error=excerpt(failure),
         )
-    return _of_exception(failure)
+    return of_exception(failure)
 
 
-def _numbers(case: _Case) -> _Decision | None:
+def _numbers(case: _Case) -> Decision | None:
     """Rule 5: its outputs are wrong."""
     result = case.result
     mismatch = result.numerics.mismatch
@@ -262,9 +256,9 @@ def _numbers(case: _Case) -> _Decision | None:
     if mismatch.kernel:
         detail = str(mismatch.evidence.get("detail", ""))
         error = ErrorExcerpt(type=mismatch.check, message=detail, line=mismatch.line, kernel=mismatch.kernel)
-    what = _what_is_wrong(result, evidence)
+    what = what_is_wrong(result, evidence)
     if mismatch.check in REJECTED_CHECKS:
-        return _Decision(
+        return Decision(
             "rejected",
             "compare",
             f"Rejected: {what}.",
@@ -274,7 +268,7 @@ def _numbers(case: _Case) -> _Decision | None:
         )
     held_before = result.first_look is not None and result.first_look.clean
     if result.reduced and not mismatch.solid and not held_before:
-        return _Decision(
+        return Decision(
             "unsupported",
             "compare",
             f"Cannot be judged here: at reduced sizes {result.sizes} {what}. It may be wrong, or assume its full sizes.",
@@ -284,18 +278,18 @@ def _numbers(case: _Case) -> _Decision | None:
             reason="differs_at_reduced_sizes",
             evidence=evidence,
         )
-    return _Decision(
+    return Decision(
         "incorrect",
         "compare",
         f"Incorrect: {what}.",
-        _advice(mismatch),
+        advice(mismatch),
         check=mismatch.check,
         error=error,
         evidence=evidence,
     )
 
 
-def _compilation_unknown(case: _Case) -> _Decision | None:
+def _compilation_unknown(case: _Case) -> Decision | None:
     """Rule 6: the numbers agree, compilation came to no end."""
     result, target = case.result, case.target
     compilation = result.compilation
@@ -303,7 +297,7 @@ def _compilation_unknown(case: _Case) -> _Decision | None:
         return None  # what ran on a GPU was compiled there, whatever fake tensors could show
     failure = compilation.failure
     if compilation.timed_out_s or (failure is not None and failure.kind == "time"):
-        return _Decision(
+        return Decision(
             "timeout",
             "compile",
             f"Timeout: compiling for {target} was not done within the limit"
@@ -313,12 +307,12 @@ def _compilation_unknown(case: _Case) -> _Decision | None:
             error=excerpt(failure) if failure else None,
         )
     if compilation.ended is not None:
-        return _of_end(compilation.ended, "compile")
+        return of_end(compilation.ended, "compile")
     assert failure is not None
     if failure.kind in {"exception", "memory", "exit", "no_space"}:
         # It ran at reduced sizes, and raises at full size where nothing is computed: the size is the difference.
-        return _of_exception(failure)
-    return _Decision(
+        return of_exception(failure)
+    return Decision(
         "unsupported",
         "compile",
         f"The numbers agree, but compilation could not be tried here: {brief(failure)}.",
@@ -328,7 +322,7 @@ def _compilation_unknown(case: _Case) -> _Decision | None:
     )
 
 
-def _policy(case: _Case) -> _Decision | None:
+def _policy(case: _Case) -> Decision | None:
     """Rule 7: who did the work, where the task forbids library operators."""
     result, definition = case.result, case.definition
     if definition.policy.library_ops != "forbid":
@@ -345,7 +339,7 @@ def _policy(case: _Case) -> _Decision | None:
         if operators
         else "no kernel of its own was launched"
     )
-    return _Decision(
+    return Decision(
         "rejected",
         "run",
         f"Rejected: this task forbids library operators, and {did}.",
@@ -354,14 +348,14 @@ def _policy(case: _Case) -> _Decision | None:
     )
 
 
-def _elsewhere(case: _Case) -> _Decision | None:
+def _elsewhere(case: _Case) -> Decision | None:
     """Rule 6, for what would be done on a GPU, or at full size, and was not seen here."""
     result = case.result
     if result.gpu is not None:
         return None
     compilation, seen = result.compilation, result.numerics.facts
     if refused := [*seen.refused, *compilation.facts.refused]:
-        return _Decision(
+        return Decision(
             "unsupported",
             "run",
             f"The numbers agree, but it asked for what needs a GPU ({refused[0]}) and went on without: on a GPU it may do "
@@ -372,7 +366,7 @@ def _elsewhere(case: _Case) -> _Decision | None:
     if not result.reduced:
         return None
     if compilation.at_full_size is not None and compilation.at_full_size.kind == "exception":
-        return _Decision(
+        return Decision(
             "unsupported",
             "compile",
             f"The numbers agree at reduced sizes, but at full size its host code raised {brief(compilation.at_full_size)} when "
@@ -382,7 +376,7 @@ def _elsewhere(case: _Case) -> _Decision | None:
             error=excerpt(compilation.at_full_size),
         )
     if unseen := [name for name in compilation.facts.launches if name not in result.launched]:
-        return _Decision(
+        return Decision(
             "unsupported",
             "run",
             f"The numbers agree, but at reduced sizes {result.sizes} kernel {unseen[0]} was not launched, as it is at full "
@@ -393,7 +387,7 @@ def _elsewhere(case: _Case) -> _Decision | None:
     return None
 
 
-def _uncompiled(case: _Case) -> _Decision | None:
+def _uncompiled(case: _Case) -> Decision | None:
     """Rule 6, for single kernels: what ran must compile, also where the candidate catches that it does not."""
     result, target = case.result, case.target
     if result.gpu is not None:
@@ -403,14 +397,14 @@ def _uncompiled(case: _Case) -> _Decision | None:
         return None
     name = missing[0]
     if any(build.kernel == name for build in result.compilation.builds):
-        return _Decision(
+        return Decision(
             "compile_error",
             "compile",
             f"Kernel {name} does not compile for {target}, which the candidate's code catches.",
             "Submit the kernel without the exception handler to see the error, and fix it.",
             check="language",
         )
-    return _Decision(
+    return Decision(
         "unsupported",
         "compile",
         f"The numbers agree, but kernel {name} was not launched when the candidate ran for {target} without computing.",
@@ -433,13 +427,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
+def _passed(results: Sequence[WorkloadResult], target: str) -> Decision:
     """Rule 8."""
     calls = sum(result.numerics.calls for result in results)
     reduced = [result for result in results if result.reduced]
     if reduced:
         sizes = "; ".join(f"{result.name}: {result.sizes}" for result in reduced)
-        return _Decision(
+        return Decision(
             "plausible",
             "done",
             f"Plausible: agrees with the reference at reduced sizes ({sizes}) in {calls} calls, and compiles for "
@@ -448,7 +442,7 @@ def _passed(results: Sequence[WorkloadResult], target: str) -> _Decision:
         )
     gpu = results[-1].gpu
     where = f"on {gpu.name}" if gpu is not None else f"and compiles for {target}"
-    return _Decision(
+    return Decision(
         "correct",
         "done",
         f"Correct: agrees with the reference at its own sizes in {calls} calls"
@@ -468,200 +462,7 @@ def _compiler_gave_up(result: WorkloadResult) -> bool:
     )
 
 
-FAULTS = {
-    "CUDA_ERROR_ILLEGAL_ADDRESS": (
-        "illegal_memory_access",
-        "Mask the access: every lane must lie inside its tensor.",
-    ),
-    "CUDA_ERROR_MISALIGNED_ADDRESS": ("misaligned_address", "Align the address to the width of the access."),
-    "CUDA_ERROR_ASSERT": ("device_assert", "Look at the condition of the assert: it was false."),
-    "CUDA_ERROR_ILLEGAL_INSTRUCTION": ("illegal_instruction", "Look at inline assembly and traps."),
-    "CUDA_ERROR_LAUNCH_FAILED": ("launch_failed", "Look for accesses outside of memory, and traps."),
-}
-"""By name of the driver's error: the check, and what to do."""
-
-
-def _of_fault(failure: Failure) -> _Decision:
-    """Decide about a candidate that broke its CUDA context."""
-    check, next_step = FAULTS.get(
-        failure.type, ("device_fault", "Look at the kernel that was launched last.")
-    )
-    kernel = f" in kernel {failure.kernel}" if failure.kernel else ""
-    return _Decision(
-        "crashed",
-        _stage(failure.phase),
-        f"Crashed{kernel}: {failure.message} ({_doing(failure.phase)}).",
-        next_step,
-        check=check,
-        error=excerpt(failure),
-    )
-
-
-def _of_exception(failure: Failure) -> _Decision:
-    stage = _stage(failure.phase)
-    error = excerpt(failure)
-    match failure.kind:
-        case "exit":
-            return _Decision(
-                "crashed",
-                stage,
-                f"The candidate ended its process: {failure.message} ({_doing(stage)}).",
-                "Remove the exit and submit again.",
-                check="exit",
-                error=error,
-            )
-        case "memory":
-            return _Decision(
-                "out_of_memory",
-                stage,
-                f"Out of memory ({_doing(stage)}): {brief(failure)}.",
-                "Allocate less; sizes are in the error.",
-                check="memory",
-                error=error,
-            )
-        case "no_space":
-            return _Decision(
-                "unsupported",
-                stage,
-                f"Cannot be judged now: the disk of the scratch folder is full ({brief(failure)}).",
-                "Free some space, or start the server with --scratch on another disk, and submit again.",
-                reason="disk_full",
-            )
-        case "no_room":
-            return _Decision(
-                "out_of_memory",
-                stage,
-                f"Out of memory before the candidate ran: {failure.message}.",
-                "Free memory of the GPU, use another device, or register smaller sizes. The candidate is not to blame.",
-                check="memory",
-            )
-        case "not_here":
-            return _Decision(
-                "unsupported",
-                stage,
-                f"Cannot be judged here: {failure.message}",
-                "Leave it out, or check it on a GPU yourself.",
-                reason="needs_gpu",
-                error=error,
-            )
-    return _Decision(
-        "runtime_error",
-        stage,
-        f"The candidate raised {brief(failure)} ({_doing(stage)}).",
-        _fix(failure),
-        error=error,
-    )
-
-
-def _of_end(report: EndReport, stage: Stage) -> _Decision:
-    if report.reason == "processes":
-        return _Decision(
-            "rejected",
-            stage,
-            f"Rejected: it started hundreds of processes ({_doing(stage)}). A kernel that does this cannot be measured.",
-            "Remove it and submit again.",
-            check="process_started",
-        )
-    if report.reason == "memory":
-        return _Decision(
-            "out_of_memory",
-            stage,
-            f"Out of memory: the candidate, its children and its files took {_size(report)} ({_doing(stage)}).",
-            "Allocate less, write fewer files, and submit again.",
-            check="memory",
-        )
-    how = f"by {report.signal}" if report.signal else f"with exit code {report.exit_code}"
-    return _Decision(
-        "crashed",
-        stage,
-        f"The candidate's process ended {how} before it gave a result ({_doing(stage)}).",
-        "Look for an access outside of memory, an abort or an exit in the candidate.",
-        check="signal" if report.signal else "exit",
-        error=ErrorExcerpt(type=report.signal or f"exit {report.exit_code}", message=_last_words(report)),
-    )
-
-
-def _size(report: EndReport) -> str:
-    return f"{report.peak_bytes >> 20} MiB" if report.peak_bytes < 1 << 60 else "more than can be counted"
-
-
-def _last_words(report: EndReport) -> str:
-    text = str(report.stderr.get("tail") or report.stderr.get("head") or "")
-    return text.strip()[-600:]
-
-
 def _also_at_full_size(result: WorkloadResult) -> bool:
     """Tell whether the same exception came up at full size, where nothing is computed."""
     mine, full = result.numerics.failure, result.compilation.failure
     return mine is not None and full is not None and (mine.type, mine.line) == (full.type, full.line)
-
-
-def _stage(name: str) -> Stage:
-    stages: Mapping[str, Stage] = {"load": "load", "construct": "construct", "run": "run", "done": "done"}
-    return stages.get(name, "run")
-
-
-def _doing(stage: str) -> str:
-    doing = {
-        "load": "while it was imported",
-        "construct": "in its constructor",
-        "compile": "while it was compiled",
-    }
-    return doing.get(stage, "while it was called")
-
-
-def _what_is_wrong(result: WorkloadResult, evidence: Evidence) -> str:
-    where = f" ({evidence.trial})" if evidence.trial else ""
-    at = f" at {evidence.index}" if evidence.index else ""
-    values = ""
-    if evidence.got is not None and evidence.expected is not None and evidence.index:
-        values = f": {evidence.output or 'out'}{at} is {_number(evidence.got)}, expected {_number(evidence.expected)}"
-    detail = evidence.detail.rstrip(".") or "the output differs"
-    if result.numerics.mismatch is not None and result.numerics.mismatch.check == "race":
-        detail = f"a data race: {detail}"
-    return f"{detail}{values}{where}"
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"
-
-
-ADVICE = {
-    "out_of_bounds": "Mask the access: every lane must lie inside its tensor.",
-    "misaligned_access": "Align the address to the width of the access.",
-    "unwritten": "Write every element: look at the grid, the mask and the last partial block.",
-    "precision_class": "Use float32 arithmetic (input_precision='ieee' in tl.dot), or register the task with precision "
-    "relaxed if lower precision is wanted.",
-    "dtype": "Return the reference's dtype.",
-    "shape": "Return the reference's shape.",
-    "structure": "Return as many tensors, in the same containers, as the reference.",
-    "input_mutated": "Write into a new tensor; inputs may change only where the task says so.",
-    "program_order": "A GPU runs programs in any order: let none rely on what an earlier one left.",
-    "race": "Use atomics, or let one program write each address.",
-    "nonfinite": "Look for an overflow, a division by zero or an unmasked lane.",
-    "output_overwritten": "Return a new tensor from every call.",
-    "device": "Return tensors on the GPU.",
-}
-
-
-def _fix(failure: Failure) -> str:
-    return "Fix that line and submit again." if failure.line else "Fix that and submit again."
-
-
-def _advice(mismatch: Mismatch) -> str:
-    if mismatch.trial.endswith("while it is autotuned"):
-        return (
-            "Every configuration runs on the same memory: name what the kernel updates in restore_value or reset_to_zero of "
-            "triton.autotune."
-        )
-    if mismatch.check == "out_of_bounds" and _all_lanes(str(mismatch.evidence.get("detail", ""))):
-        return "No lane lies inside its tensor: look at strides and offsets."
-    return ADVICE.get(
-        mismatch.check, "Compare with the reference at the element given, fix and submit again."
-    )
-
-
-def _all_lanes(detail: str) -> bool:
-    """Tell whether the interpreter saw every active lane outside: `64 of 64 active lanes …`."""
-    bad, _, rest = detail.partition(" of ")
-    return bad == rest.partition(" ")[0]

@@ -1,0 +1,67 @@
+"""What an outcome says in words: what is wrong with numbers, and what helps."""
+
+from adaexplore_mcp.evaluation.claims import Failure
+from adaexplore_mcp.evaluation.judging import Mismatch
+from adaexplore_mcp.evaluation.reporting import WorkloadResult
+from adaexplore_mcp.models import Evidence
+
+__all__ = ["advice", "fix", "what_is_wrong"]
+
+ADVICE = {
+    "out_of_bounds": "Mask the access: every lane must lie inside its tensor.",
+    "misaligned_access": "Align the address to the width of the access.",
+    "unwritten": "Write every element: look at the grid, the mask and the last partial block.",
+    "precision_class": "Use float32 arithmetic (input_precision='ieee' in tl.dot), or register the task with precision "
+    "relaxed if lower precision is wanted.",
+    "dtype": "Return the reference's dtype.",
+    "shape": "Return the reference's shape.",
+    "structure": "Return as many tensors, in the same containers, as the reference.",
+    "input_mutated": "Write into a new tensor; inputs may change only where the task says so.",
+    "program_order": "A GPU runs programs in any order: let none rely on what an earlier one left.",
+    "race": "Use atomics, or let one program write each address.",
+    "nonfinite": "Look for an overflow, a division by zero or an unmasked lane.",
+    "output_overwritten": "Return a new tensor from every call.",
+    "device": "Return tensors on the GPU.",
+}
+
+
+def what_is_wrong(result: WorkloadResult, evidence: Evidence) -> str:
+    """Say what a check saw: the detail, the worst element with both values, and the trial."""
+    where = f" ({evidence.trial})" if evidence.trial else ""
+    at = f" at {evidence.index}" if evidence.index else ""
+    values = ""
+    if evidence.got is not None and evidence.expected is not None and evidence.index:
+        values = f": {evidence.output or 'out'}{at} is {_number(evidence.got)}, expected {_number(evidence.expected)}"
+    detail = evidence.detail.rstrip(".") or "the output differs"
+    if result.numerics.mismatch is not None and result.numerics.mismatch.check == "race":
+        detail = f"a data race: {detail}"
+    return f"{detail}{values}{where}"
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def fix(failure: Failure) -> str:
+    """Say what to do about an exception."""
+    return "Fix that line and submit again." if failure.line else "Fix that and submit again."
+
+
+def advice(mismatch: Mismatch) -> str:
+    """Say what to do about wrong numbers."""
+    if mismatch.trial.endswith("while it is autotuned"):
+        return (
+            "Every configuration runs on the same memory: name what the kernel updates in restore_value or reset_to_zero of "
+            "triton.autotune."
+        )
+    if mismatch.check == "out_of_bounds" and _all_lanes(str(mismatch.evidence.get("detail", ""))):
+        return "No lane lies inside its tensor: look at strides and offsets."
+    return ADVICE.get(
+        mismatch.check, "Compare with the reference at the element given, fix and submit again."
+    )
+
+
+def _all_lanes(detail: str) -> bool:
+    """Tell whether the interpreter saw every active lane outside: `64 of 64 active lanes …`."""
+    bad, _, rest = detail.partition(" of ")
+    return bad == rest.partition(" ")[0]
