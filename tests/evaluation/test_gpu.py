@@ -258,6 +258,89 @@ async def test_tf32_is_told_from_float32(court, precision, policy, status):
         assert outcome.check == "precision_class"
 
 
+LINEAR = task(
+    "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.linear = nn.Linear(64, 64)\n\n"
+    "    def forward(self, x):\n        return self.linear(x)",
+    "[torch.randn(32, 64)]",
+)
+
+
+async def test_other_weights_reach_a_candidate_and_what_it_does_to_them_reaches_nobody_else(court):
+    right = """
+        class ModelNew(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(64, 64)
+
+            def forward(self, x):
+                return self.linear(x)
+    """
+    spoils = (
+        right
+        + """
+            def state_dict(self, *arguments, **keywords):
+                import sys
+                state = sys._getframe(1).f_locals.get("state")
+                for value in (state or {}).values():
+                    value.zero_()
+                return super().state_dict(*arguments, **keywords)
+    """
+    )
+    assert (await court.verdict(right, LINEAR)).status == "correct"
+    await court.verdict(spoils, LINEAR)
+    outcome = await court.verdict(right, LINEAR)
+    assert outcome.status == "correct", outcome.summary
+
+
+async def test_a_graph_that_is_replayed_on_fresh_inputs_is_right(court):
+    candidate = affine() + textwrap.dedent("""
+        Plain = ModelNew
+
+        class ModelNew(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.plain, self.graph = Plain(), None
+
+            def forward(self, x):
+                if self.graph is None:
+                    self.x = x.clone()
+                    self.plain(self.x)
+                    torch.cuda.synchronize()
+                    self.graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(self.graph):
+                        self.y = self.plain(self.x)
+                self.x.copy_(x)
+                self.graph.replay()
+                return self.y.clone()
+    """)
+    outcome = await court.verdict(candidate)
+    assert outcome.status == "correct", outcome.summary
+
+
+async def test_a_store_behind_an_input_that_changes_in_place_is_out_of_bounds(court):
+    reference = task(
+        "class Model(nn.Module):\n    def forward(self, x):\n        x.add_(1)\n        return x * 2",
+        "[torch.randn(1000)]",
+    )
+    candidate = """
+        @triton.jit
+        def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+            o = tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + o, mask=o < n, other=0.0) + 1
+            tl.store(x_ptr + o, x, mask=MASK)
+            tl.store(y_ptr + o, x * 2, mask=o < n)
+
+        class ModelNew(nn.Module):
+            def forward(self, x):
+                y = torch.empty_like(x)
+                kernel[(1,)](x, y, x.numel(), BLOCK=1024)
+                return y
+    """
+    assert (await court.verdict(candidate.replace("MASK", "o < n"), reference)).status == "correct"
+    outcome = await court.verdict(candidate.replace("MASK", "o < BLOCK"), reference)
+    assert (outcome.status, outcome.check) == ("incorrect", "out_of_bounds"), outcome.summary
+
+
 # --- whatever happens to it ------------------------------------------------------------------------------
 
 FAR = "tl.store(y_ptr + o + (x.to(tl.int64) * 0 + (1 << 40)), x, mask=m)"
