@@ -22,14 +22,7 @@ __all__ = ["Buffers", "DeviceFullError", "GpuBuffers", "HostBuffers"]
 
 
 class DeviceFullError(Exception):
-    """A GPU has not the memory that the judge asked for.
-
-    Args:
-        what: How that is known, in words.
-    """
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    """A GPU has not the memory that the judge asked for; the message says how that is known."""
 
 
 class Buffers(Protocol):

@@ -29,7 +29,7 @@ from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
-from adaexplore_mcp.evaluation.verification import TrialSource, Verification
+from adaexplore_mcp.evaluation.verification import Verification
 from adaexplore_mcp.models import Outcome, Target, Workload
 
 __all__ = ["Evaluation", "Evaluator"]
@@ -221,14 +221,6 @@ class Evaluator:
             self._kept.forget_gpu(gpu.uuid)
             return await self._kept.get(_on_gpu(definition, plan, gpu), make)
 
-    def _trials_of(self, definition: Definition) -> TrialSource:
-        """Return what makes trials of a task at other sizes."""
-
-        async def at(workload: Workload, edits: Sizes) -> TrialSet:
-            return await self._trials(definition, workload, edits)
-
-        return at
-
     async def _make_room(self, gpu: Gpu) -> None:
         """Give back what is kept on a GPU for later."""
         self._kept.forget_gpu(gpu.uuid)
@@ -336,7 +328,7 @@ class Evaluator:
         verification = Verification(
             self.pool,
             candidate,
-            self._trials_of(definition),
+            partial(self._trials, definition),
             target=target,
             timeout_s=timeout_s,
             report=timeline.begin,

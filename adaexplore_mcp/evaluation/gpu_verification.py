@@ -88,7 +88,6 @@ class GpuVerification:
         self._make_room = make_room
         self._needs = needs
         self._crowded = False
-        self._alone = False
         self.gpu: Gpu | None = None
         self.usage = Usage()
         self.trials: dict[str, TrialSet] = {}
@@ -129,12 +128,10 @@ class GpuVerification:
         if _decides(compilation):
             return WorkloadResult(plan, {}, NumericsReport(), compilation)
         try:
-            numerics = await self._run(plan, compilation, compiled, self._needs(plan))
+            numerics = await self._run(plan, compilation, compiled, alone=False)
             if _short_of_memory(numerics) and self._crowded:
                 # It may have been a neighbour that took the memory: once more, without any.
-                assert self.gpu is not None
-                self._alone = True
-                numerics = await self._run(plan, compilation, compiled, self.gpu.memory_bytes)
+                numerics = await self._run(plan, compilation, compiled, alone=True)
         finally:
             if compiled is not None:
                 os.close(compiled)
@@ -167,14 +164,15 @@ class GpuVerification:
         return report, None if _decides(report) else await self._compilation.packed()
 
     async def _run(
-        self, plan: Plan, compilation: CompileReport, compiled: int | None, needed: int
+        self, plan: Plan, compilation: CompileReport, compiled: int | None, *, alone: bool
     ) -> NumericsReport:
-        """Run it on a GPU, once there is a place for what it needs."""
+        """Run it on a GPU, once there is a place for what it needs; `alone`: on the same GPU again, all of it."""
         self._timeline.begin("waiting for the GPU")
+        needed = self.gpu.memory_bytes if alone and self.gpu is not None else self._needs(plan)
         async with self._take(needed) as gpu:
             self.gpu = gpu
             beside, arrivals = self._devices.running(gpu) > 1, self._devices.arrivals(gpu)
-            if self._alone:
+            if alone:
                 await self._make_room(gpu)
             try:
                 return await self._placed(plan, gpu, compilation, compiled)

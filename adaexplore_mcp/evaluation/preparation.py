@@ -255,8 +255,7 @@ async def make_trials(
                 changes = (await reference.ask("changes")).body["ok"]["changes"]
                 maker = _Trials(reference, definition, buffers, undo)
                 trials = await maker.make(cost["accumulation"], cost["parameters"], changes)
-        seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
-        trials.audit = replace(seen, independent=trials.audit.independent)
+        await _audited(buffers, definition, trials)
         undo.pop_all()
     return trials
 
@@ -295,10 +294,15 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
                     most=trial_count(plan, gpu),
                     seconds=GPU_TRIALS_S,
                 )
-        seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
-        trials.audit = replace(seen, independent=trials.audit.independent)
+        await _audited(buffers, definition, trials)
         undo.pop_all()
     return trials
+
+
+async def _audited(buffers: Buffers, definition: Definition, trials: TrialSet) -> None:
+    """Add to what the reference's process found out of the reference what the judge sees of it as a yardstick."""
+    seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
+    trials.audit = replace(seen, independent=trials.audit.independent)
 
 
 class _Trials:

@@ -30,7 +30,7 @@ from adaexplore_mcp.evaluation.workers.cuda.start import start, use_device
 from adaexplore_mcp.evaluation.workers.forkserver import ForkServer
 from adaexplore_mcp.evaluation.workers.spaces import GUARD, HOST, DeviceSpace, Space
 from adaexplore_mcp.evaluation.workers.standin.memory import fill
-from adaexplore_mcp.evaluation.workers.tensors import DTYPES, decode, read_contiguous
+from adaexplore_mcp.evaluation.workers.tensors import DTYPES, as_bytes, decode, read_contiguous
 from adaexplore_mcp.evaluation.workers.totals import Totals
 
 __all__ = ["Judge", "serve", "serve_gpu"]
@@ -195,21 +195,16 @@ class Judge:
             inputs = list(zip(names, self._tensors(request["inputs"], descriptors[1]), strict=True))
         found: dict[str, list[bool]] = {"zeros_pass": [], "mean_pass": [], "narrow": []}
         copies: list[set[str]] = []
+
+        def passes(other: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor | None) -> bool:
+            accumulation = request["accumulation"]
+            return compare(
+                other, reference, exact, rule, accumulation=accumulation, totals=self.totals
+            ).passed
+
         for reference, exact in zip(*self._expected(request, descriptors), strict=True):
             # Raises where its dtype cannot be compared at all.
             compare(reference, reference, exact, rule, totals=self.totals)
-
-            def passes(other: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor | None) -> bool:
-                seen = compare(
-                    other,
-                    reference,
-                    exact,
-                    rule,
-                    accumulation=request["accumulation"],
-                    totals=self.totals,
-                )
-                return seen.passed
-
             if not bool(reference.any()):
                 continue
             found["zeros_pass"].append(passes(torch.zeros_like(reference), reference, exact))
@@ -342,7 +337,7 @@ def _changed(
     for name, old, new in zip(names, before, after, strict=True):
         if name in allowed or old.numel() == 0 or _same(old, new):
             continue
-        differs = (_bits(old) != _bits(new)).any(dim=1)
+        differs = (as_bytes(old) != as_bytes(new)).reshape(old.numel(), -1).any(dim=1)
         index = np.unravel_index(int(differs.to(torch.uint8).argmax()), tuple(old.shape)) if old.dim() else ()
         changed.append({"path": name, "count": int(differs.sum()), "index": [int(i) for i in index]})
     return changed
@@ -359,13 +354,8 @@ def _is_narrow(tensor: torch.Tensor) -> bool:
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors of one layout hold the same bits."""
-    a, b = (tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    a, b = as_bytes(one), as_bytes(other)
     whole = a.numel() // 8 * 8
     return torch.equal(a[:whole].view(torch.int64), b[:whole].view(torch.int64)) and torch.equal(
         a[whole:], b[whole:]
     )
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a tensor's elements, row-major, shape (numel, itemsize)."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8).reshape(tensor.numel(), -1)

@@ -40,9 +40,9 @@ from adaexplore_mcp.evaluation.workers.spaces import HOST, Space, file_bytes
 from adaexplore_mcp.evaluation.workers.standin import StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
 from adaexplore_mcp.evaluation.workers.task import LoadedTask, Place, Trial, load, lower_task, trial
-from adaexplore_mcp.evaluation.workers.tensors import decode, dtype_name, encode, write_contiguous
+from adaexplore_mcp.evaluation.workers.tensors import as_bytes, decode, dtype_name, encode, write_contiguous
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
-from adaexplore_mcp.evaluation.workers.widening import widened_call
+from adaexplore_mcp.evaluation.workers.widening import Call, widened_call
 
 __all__ = ["Machine", "run", "serve"]
 
@@ -88,12 +88,7 @@ class Machine(Protocol):
         """Tell whether results of two equal calls agree, though not bit by bit."""
         ...
 
-    def widened(
-        self,
-        call: Callable[[Callable[..., Any], Arguments], Any],
-        model: Callable[..., Any],
-        arguments: Arguments,
-    ) -> tuple[Any, Arguments]:
+    def widened(self, call: Call, model: Callable[..., Any], arguments: Arguments) -> tuple[Any, Arguments]:
         """Call a reference in float64; see `widening.widened_call`."""
         ...
 
@@ -125,12 +120,7 @@ class _StandInMachine:
         """Return False."""
         return False
 
-    def widened(
-        self,
-        call: Callable[[Callable[..., Any], Arguments], Any],
-        model: Callable[..., Any],
-        arguments: Arguments,
-    ) -> tuple[Any, Arguments]:
+    def widened(self, call: Call, model: Callable[..., Any], arguments: Arguments) -> tuple[Any, Arguments]:
         """Call it here."""
         return widened_call(call, model, arguments)
 
@@ -457,16 +447,12 @@ def _rename(table: list[dict[str, Any]], arguments: Arguments) -> None:
         entry["path"] = name
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
 def _changed(before: Arguments, after: Arguments) -> list[str]:
     """Return the names of inputs that a call has changed."""
     return [
         path
         for (path, old), (_, new) in zip(before.leaves(), after.leaves(), strict=True)
-        if isinstance(old, Tensor) and old.numel() and not torch.equal(_bits(old), _bits(new))
+        if isinstance(old, Tensor) and old.numel() and not torch.equal(as_bytes(old), as_bytes(new))
     ]
 
 
@@ -495,7 +481,7 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - outputs of a task
     """Tell whether outputs are equal bit by bit."""
     pairs = list(zip(leaves(one), leaves(other), strict=True))
     return all(
-        a.shape == b.shape and torch.equal(_bits(a), _bits(b))
+        a.shape == b.shape and torch.equal(as_bytes(a), as_bytes(b))
         if isinstance(a, Tensor)
         else repr(a) == repr(b)
         for (_, a), (_, b) in pairs

@@ -22,6 +22,7 @@ from adaexplore_mcp.evaluation.workers.spaces import HOST, PAGE, Space
 __all__ = [
     "Encoded",
     "NotTransportableError",
+    "as_bytes",
     "contiguous_layout",
     "copy_contiguous",
     "decode",
@@ -363,7 +364,7 @@ def write_contiguous(tensors: Sequence[torch.Tensor], descriptor: int) -> list[i
     """
     starts, end = contiguous_layout(tensors)
     for start, tensor in zip(starts, tensors, strict=True):
-        position, view = start, _bytes_of(tensor).numpy().data
+        position, view = start, as_bytes(tensor).numpy().data
         while view:
             written = os.pwrite(descriptor, view, position)
             position += written
@@ -392,5 +393,6 @@ def copy_contiguous(tensors: Sequence[torch.Tensor], memory: torch.Tensor) -> li
     return starts
 
 
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor's elements, row-major: uint8, shape (bytes,); a copy only where it has to be."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)

@@ -10,7 +10,10 @@ from torch.overrides import TorchFunctionMode
 
 from adaexplore_mcp.evaluation.workers.arguments import Arguments
 
-__all__ = ["NotWidenable", "widened_call"]
+__all__ = ["Call", "NotWidenable", "widened_call"]
+
+Call = Callable[[Callable[..., Any], Arguments], Any]
+"""How a task is called: takes (model, arguments), returns checked outputs."""
 
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 CASTS = frozenset({Tensor.float, Tensor.half, Tensor.bfloat16})
@@ -44,13 +47,11 @@ def _wide(value: Any) -> Any:  # noqa: ANN401 - any argument
     return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
 
 
-def widened_call(
-    call: Callable[[Callable[..., Any], Arguments], Any], model: Callable[..., Any], arguments: Arguments
-) -> tuple[Any, Arguments]:
+def widened_call(call: Call, model: Callable[..., Any], arguments: Arguments) -> tuple[Any, Arguments]:
     """Call a reference with everything that is floating in float64.
 
     Args:
-        call: How the task is called: takes (model, arguments), returns checked outputs.
+        call: How the task is called.
         model: The reference as it stands for the trial; it is copied, not changed.
         arguments: The inputs; they are copied, not changed.
 

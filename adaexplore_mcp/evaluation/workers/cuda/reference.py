@@ -20,7 +20,7 @@ from adaexplore_mcp.evaluation.workers.cuda.start import restore_flags, start_if
 from adaexplore_mcp.evaluation.workers.reference import serve
 from adaexplore_mcp.evaluation.workers.spaces import DeviceSpace
 from adaexplore_mcp.evaluation.workers.tensors import contiguous_layout, copy_contiguous
-from adaexplore_mcp.evaluation.workers.widening import widened_call
+from adaexplore_mcp.evaluation.workers.widening import Call, widened_call
 
 __all__ = ["prepare", "run"]
 
@@ -74,12 +74,7 @@ class _GpuMachine:
             else True
         )
 
-    def widened(
-        self,
-        call: Callable[[Callable[..., Any], Arguments], Any],
-        model: Callable[..., Any],
-        arguments: Arguments,
-    ) -> tuple[Any, Arguments]:
+    def widened(self, call: Call, model: Callable[..., Any], arguments: Arguments) -> tuple[Any, Arguments]:
         """Call it in float64 here, or on the CPU where that does not fit.
 
         Raises:
