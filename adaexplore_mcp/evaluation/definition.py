@@ -41,6 +41,11 @@ class Definition(Value):
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
+    def operation(self) -> str:
+        """SHA-256 of what is computed and on what, however it is judged; the trials of a task depend on nothing else."""
+        return self.model_copy(update={"policy": Policy(), "baseline": ""}).digest
+
+    @property
     def candidate_entry(self) -> str:
         """What a candidate must define."""
         return "ModelNew" if self.format == "kernelbench" else self.entry

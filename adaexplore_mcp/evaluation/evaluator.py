@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adaexplore_mcp.errors import TaskError, WorkerLostError
-from adaexplore_mcp.evaluation.buffers import DeviceFullError
+from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
 from adaexplore_mcp.evaluation.hidden import HIDDEN, draw
+from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import collect, examine, make_gpu_trials, make_trials, trial_count
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
-from adaexplore_mcp.evaluation.trials import TrialSet
+from adaexplore_mcp.evaluation.trials import Audit, TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import Verification
 from adaexplore_mcp.models import Outcome, Target, Workload
@@ -132,7 +133,7 @@ class Evaluator:
                 lower=not self.devices.gpus,
             )
         )
-        trials = await self._first_trials(definition, plan, report)
+        trials, audited = await self._audited_trials(definition, plan, report)
         undeclared = set(trials.mutated) - set(definition.mutates)
         if undeclared and definition.mutates:
             names = ", ".join(sorted(undeclared))
@@ -145,7 +146,8 @@ class Evaluator:
                 "bytes": plan.bytes
                 + sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated),
                 "constant": trials.constant,
-                **asdict(trials.audit),
+                **asdict(audited),
+                "independent": trials.independent,
                 "fixed": trials.fixed,
                 "not_wide": trials.not_wide,
             }
@@ -179,22 +181,31 @@ class Evaluator:
         self._hidden[definition.digest] = drawn, 1
         return drawn
 
-    async def _first_trials(self, definition: Definition, plan: Plan, report: Report) -> TrialSet:
-        """Return trials of a task, on the kind of machine that candidates will be judged on.
+    async def _audited_trials(
+        self, definition: Definition, plan: Plan, report: Report
+    ) -> tuple[TrialSet, Audit]:
+        """Return trials of a task, on the kind of machine that candidates will be judged on, and what the judge sees in them.
 
         Raises:
             TaskError: There is too little memory for them.
         """
         if not self.devices.gpus:
-            return await self._trials(definition, plan.workload, plan.edits)
+            trials = await self._trials(definition, plan.workload, plan.edits)
+            return trials, await self._audit(HostBuffers(self.pool), definition, trials)
         for needed in (self._needs(definition, plan), max(gpu.memory_bytes for gpu in self.devices.gpus)):
             try:
                 async with self.devices.use(bytes_needed=needed, report=report) as gpu:
-                    return await self._gpu_trials(definition, plan, gpu)
+                    trials = await self._gpu_trials(definition, plan, gpu)
+                    return trials, await self._audit(GpuBuffers(self.pool, gpu), definition, trials)
             except DeviceFullError as error:  # once more, without neighbours
                 full = error
         msg = f"The GPU has too little memory for this task: {full}; one trial takes {plan.trial_bytes >> 20} MiB."
         raise TaskError(msg, "Free memory of the GPU, or register smaller sizes.") from full
+
+    @staticmethod
+    async def _audit(buffers: Buffers, definition: Definition, trials: TrialSet) -> Audit:
+        with trials.used():
+            return await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
 
     def _needs(self, definition: Definition, plan: Plan) -> int:
         """Return the GPU memory that a workload takes, beside the trials that are kept."""
@@ -209,7 +220,7 @@ class Evaluator:
             partial(make_trials, self.pool, definition, workload, edits, target=self._target),
         )
         return await self._kept.get(
-            f"{definition.digest} {workload.model_dump_json()} {sorted(edits.items())}", make
+            f"{definition.operation} {workload.model_dump_json()} {sorted(edits.items())}", make
         )
 
     async def _gpu_trials(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
@@ -444,7 +455,7 @@ def _sizes(workload: Workload) -> str:
 
 def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:
     """Return what tells the trials of a workload on a GPU from all others."""
-    return f"{definition.digest} {plan.workload.model_dump_json()} {gpu.uuid}"
+    return f"{definition.operation} {plan.workload.model_dump_json()} {gpu.uuid}"
 
 
 async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:

@@ -5,7 +5,6 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffe
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.judging import audit, check_entries
+from adaexplore_mcp.evaluation.judging import check_entries
 from adaexplore_mcp.evaluation.memfiles import seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
-from adaexplore_mcp.evaluation.trials import Attachment, Audit, Trial, TrialSet, Weights, new_seed
+from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import TensorSpec, Workload
 
@@ -255,7 +254,6 @@ async def make_trials(
                 changes = (await reference.ask("changes")).body["ok"]["changes"]
                 maker = _Trials(reference, definition, buffers, undo)
                 trials = await maker.make(cost["accumulation"], cost["parameters"], changes)
-        await _audited(buffers, definition, trials)
         undo.pop_all()
     return trials
 
@@ -294,15 +292,8 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
                     most=trial_count(plan, gpu),
                     seconds=GPU_TRIALS_S,
                 )
-        await _audited(buffers, definition, trials)
         undo.pop_all()
     return trials
-
-
-async def _audited(buffers: Buffers, definition: Definition, trials: TrialSet) -> None:
-    """Add to what the reference's process found out of the reference what the judge sees of it as a yardstick."""
-    seen = await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
-    trials.audit = replace(seen, independent=trials.audit.independent)
 
 
 class _Trials:
@@ -387,7 +378,7 @@ class _Trials:
             constant=_constant(made),
             fixed=_fixed(made),
             left_out=left_out,
-            audit=Audit(independent=await self._independent(made[0])),
+            independent=await self._independent(made[0]),
             gpu=self._buffers.gpu.uuid if self._buffers.gpu is not None else "",
         )
 

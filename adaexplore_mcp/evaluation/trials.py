@@ -76,21 +76,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Audit:
-    """What would pass in the place of a reference's outputs, or hardly matters to them.
+    """What would pass in the place of a reference's outputs.
 
     Args:
         zeros_pass: Zeros.
         mean_pass: Their mean, everywhere.
         narrow: Nothing that passes yet, but they are all nearly one value.
         input_pass: Name of an input that would.
-        independent: Inputs, parameters and buffers that do not change them beyond rounding.
     """
 
     zeros_pass: bool = False
     mean_pass: bool = False
     narrow: bool = False
     input_pass: str = ""
-    independent: Sequence[str] = ()
 
 
 @dataclass
@@ -112,7 +110,7 @@ class TrialSet:
         constant: The outputs were equal in all trials although inputs and weights differed.
         fixed: Floating inputs that are the same under every seed.
         spent: A candidate may have told others what its inputs were.
-        audit: Of the first trial.
+        independent: Inputs, parameters and buffers that do not change the outputs beyond rounding.
         left_out: Trials for which there is too little GPU memory or time.
         gpu: UUID of the GPU whose memory they are in; empty for files.
     """
@@ -129,7 +127,7 @@ class TrialSet:
     changes: list[dict[str, Any]]
     not_wide: str = ""
     constant: bool = False
-    audit: Audit = Audit()
+    independent: list[str] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     gpu: str = ""
