@@ -334,6 +334,14 @@ class Facts(Value):
     """Operators dispatched by torch in one call, most frequent first, views and allocations left out."""
     library_flops_share: FiniteFloat = None
     """Share of the task's FLOPs done by torch's own matrix products and convolutions, 0 to 1."""
+    own_share: FiniteFloat = None
+    """Share of the work in the candidate's own kernels, 0 to 1: of the device's time on a GPU, of calls without one."""
+    device_us: dict[str, float] = {}
+    """Device time of one call in microseconds: `own` kernels, and each operator of torch's, longest first."""
+    source: list[str] = []
+    """What a reader should look at in the source, with its line: fallbacks, flags, narrow types, text that is run."""
+    shape_specialised: str = ""
+    """Sizes near the task's own at which it fails, and how: it is made for its own. No fault where `vary` is silent."""
     autotuned: dict[str, int] = {}
     """Configurations per autotuned kernel."""
     configurations_checked: int = 0

@@ -17,6 +17,7 @@ __all__ = [
     "Finding",
     "Integrity",
     "Progress",
+    "SourceClaim",
     "builds",
     "counts",
     "findings",
@@ -248,6 +249,8 @@ class CallFacts:
         library_flops: FLOPs of torch's own matrix products and convolutions.
         library_operators: Names of the operators that did them.
         autotuned: Configurations per autotuned kernel.
+        own_ns: Time of the device for its own kernels, in ns; 0 where none was taken.
+        library_ns: The same by operator of torch's.
         dots: What tl.dot multiplied: input precisions of float32 operands, and narrower types.
         uncovered: Features met that the interpreter does not imitate.
         refused: What was asked for and needs a GPU.
@@ -261,6 +264,8 @@ class CallFacts:
     library_flops: int = 0
     library_operators: list[str] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
+    own_ns: int = 0
+    library_ns: dict[str, int] = field(default_factory=dict)
     dots: list[str] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -277,11 +282,50 @@ class CallFacts:
             library_flops=number(reply, "library_flops"),
             library_operators=texts(reply, "library_operators", 60),
             autotuned=counts(reply, "autotuned"),
+            own_ns=number(reply, "own_ns"),
+            library_ns=counts(reply, "library_ns"),
             dots=texts(reply, "dots", 20),
             uncovered=texts(reply, "uncovered"),
             refused=texts(reply, "refused"),
             notes=texts(reply, "notes"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Something in a candidate's source that a reader should look at.
+
+    Args:
+        kind: As `workers.source` names it.
+        line: From 1.
+        what: In words.
+    """
+
+    kind: str
+    line: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceClaim:
+    """What a candidate's source shows. Read before any of it ran, so it is no claim of the candidate's.
+
+    Args:
+        kernels: Line of each Triton kernel that no other one calls.
+        signs: What a reader should look at.
+    """
+
+    kernels: dict[str, int] = field(default_factory=dict)
+    signs: list[Sign] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> "SourceClaim":
+        """Return what a reply says."""
+        signs = [
+            Sign(text(each, "kind", 40), min(number(each, "line"), MAX_LINE), text(each, "what", 160))
+            for each in _dicts(reply, "signs")
+        ]
+        return cls(counts(reply, "kernels"), signs)
 
 
 def tuned(reply: Mapping[str, Any]) -> dict[str, list[bool]]:

@@ -94,10 +94,16 @@ class Plan(Value):
     """Arguments of a call at own sizes, without contents."""
     state: list[str] = []
     """Names of parameters and buffers."""
-    constants: list[str] = []
-    """Names of the size constants."""
+    constants: dict[str, int | None] = {}
+    """Values of the size constants by name; None where one is no whole number."""
+    once: bool = False
+    """Sizes at which a candidate is called once, for information."""
+    elsewhere: "Plan | None" = None
+    """The same operation at other sizes than the task's own, near them."""
     unused_sizes: list[str] = []
     """The workload's sizes that nothing in the source uses."""
+    unneeded: dict[str, int] = {}
+    """FLOPs by operator whose result reaches nothing that the reference returns or changes."""
     too_large: bool = False
     """More than the interpreter can do in seconds; lowered where that was possible."""
     constant: bool = False

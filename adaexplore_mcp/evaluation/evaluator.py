@@ -6,6 +6,7 @@ The one class that the services use; below it, each step has its module: `prepar
 
 import contextlib
 import hashlib
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +21,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
-from adaexplore_mcp.evaluation.hidden import HIDDEN, draw
+from adaexplore_mcp.evaluation.hidden import HIDDEN, draw, neighbours
 from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.pool import WorkerPool
@@ -37,6 +38,7 @@ __all__ = ["Evaluation", "Evaluator"]
 
 DEFAULT_WORKLOAD = "default"
 HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
+NEIGHBOURS = 6  # sizes that are tried for one near a task's own
 KEPT_SHARE = 0.3  # of a GPU's memory: trials kept there
 CPU = "cpu"
 GOOD = frozenset({"correct", "plausible"})
@@ -111,6 +113,8 @@ class Evaluator:
         for workload in definition.workloads or [Workload(name=DEFAULT_WORKLOAD)]:
             report(f"examining workload {workload.name}")
             plans.append(await self._plan(definition, workload, report))
+        if not definition.vary:
+            plans[0] = plans[0].model_copy(update={"elsewhere": await self._elsewhere(definition, plans[0])})
         await self._hidden_plans(
             definition, plans, report
         )  # a range at which the reference fails shows at once
@@ -152,6 +156,30 @@ class Evaluator:
                 "not_wide": trials.not_wide,
             }
         )
+
+    async def _elsewhere(self, definition: Definition, plan: Plan) -> Plan | None:
+        """Return the plan of a task at sizes near its own, at which its reference works, best with the same parameters."""
+        if plan.reduced or plan.values_needed:
+            return None
+        found = None
+        for workload in itertools.islice(neighbours(plan.constants, plan.workload), NEIGHBOURS):
+            try:
+                other = await examine(
+                    self.pool,
+                    definition,
+                    workload,
+                    target=self._target,
+                    memory_bytes=self._memory_bytes,
+                    lower=False,
+                )
+            except TaskError:  # sizes that do not go together
+                continue
+            usable = other.inputs != plan.inputs and (bool(self.devices.gpus) or not other.too_large)
+            if usable and other.parameters == plan.parameters:
+                return other.model_copy(update={"once": True})
+            if usable and found is None:
+                found = other.model_copy(update={"once": True})
+        return found
 
     async def _hidden_plans(
         self, definition: Definition, plans: Sequence[Plan], report: Report
@@ -213,15 +241,26 @@ class Evaluator:
         made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
         return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]))
 
-    async def _trials(self, definition: Definition, workload: Workload, edits: Sizes) -> TrialSet:
+    async def _trials(
+        self, definition: Definition, workload: Workload, edits: Sizes, *, once: bool = False
+    ) -> TrialSet:
         """Return the trials of a task at some sizes, in memory files, from those kept where possible."""
+        most = {"most": 1} if once else {}
         make = partial(
             _again_if_lost,
-            partial(make_trials, self.pool, definition, workload, edits, target=self._target),
+            partial(make_trials, self.pool, definition, workload, edits, target=self._target, **most),
         )
         return await self._kept.get(
             f"{definition.operation} {workload.model_dump_json()} {sorted(edits.items())}", make
         )
+
+    async def _trials_elsewhere(self, definition: Definition, plan: Plan) -> TrialSet | None:
+        """Return the first trial of a task at sizes near its own, where there is one."""
+        if plan.elsewhere is None or plan.elsewhere.too_large:
+            return None
+        with contextlib.suppress(TaskError):  # it is for information
+            return await self._trials(definition, plan.elsewhere.workload, {}, once=True)
+        return None
 
     async def _gpu_trials(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
         """Return the trials of a workload on a GPU, from those kept where possible."""
@@ -348,8 +387,12 @@ class Evaluator:
             for each in plans:
                 plan = await self._for_cpu(definition, each)
                 trials = used[plan.workload.name] = await self._trials(definition, plan.workload, plan.edits)
-                with trials.used():
-                    results.append(await verification.workload(plan, trials))
+                with contextlib.ExitStack() as using:
+                    using.enter_context(trials.used())
+                    elsewhere = await self._trials_elsewhere(definition, plan)
+                    if elsewhere is not None:
+                        using.enter_context(elsewhere.used())
+                    results.append(await verification.workload(plan, trials, elsewhere))
                 _spend(trials, results[-1])
                 if decide(definition, results, environment, task_id="").status not in GOOD:
                     break

@@ -1,5 +1,6 @@
 """Judge one candidate on a GPU: compile it on CPU cores first, then run it at the task's own sizes."""
 
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -7,7 +8,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from adaexplore_mcp.errors import WorkerLostError
+from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import Failure
@@ -186,15 +187,32 @@ class GpuVerification:
             self._timeline.begin("running the reference")
             trials = await self._trials_on(plan, gpu)
             self.trials[plan.workload.name] = trials
-            with trials.used():  # at once: others may make the cache let go of them
+            with contextlib.ExitStack() as using:
+                using.enter_context(trials.used())  # at once: others may make the cache let go of them
+                elsewhere = await self._elsewhere(plan, gpu)
+                if elsewhere is not None:
+                    using.enter_context(elsewhere.used())
                 self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
-                return await self._numbers(gpu, compilation, compiled, trials)
+                return await self._numbers(gpu, compilation, compiled, trials, elsewhere)
         except DeviceFullError as error:
             self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
             return NumericsReport(failure=self._full(plan, gpu, error))
 
+    async def _elsewhere(self, plan: Plan, gpu: Gpu) -> TrialSet | None:
+        """Return the first trial at sizes near the task's own, where there is one, and room for it."""
+        if plan.elsewhere is None:
+            return None
+        with contextlib.suppress(TaskError, DeviceFullError):  # it is for information
+            return await self._trials_on(plan.elsewhere, gpu)
+        return None
+
     async def _numbers(
-        self, gpu: Gpu, compilation: CompileReport, compiled: int | None, trials: TrialSet
+        self,
+        gpu: Gpu,
+        compilation: CompileReport,
+        compiled: int | None,
+        trials: TrialSet,
+        elsewhere: TrialSet | None,
     ) -> NumericsReport:
         free = self.usage.free_bytes
         share = 1.0 if free is None else (free - RESERVED_BYTES) / gpu.memory_bytes
@@ -208,7 +226,7 @@ class GpuVerification:
             or not (compilation.faked and compilation.compiled),
             configurations=_ready(compilation),
         )
-        return await run_numerics(setting, self._candidate, trials)
+        return await run_numerics(setting, self._candidate, trials, elsewhere=elsewhere)
 
     def _full(self, plan: Plan, gpu: Gpu, error: DeviceFullError) -> Failure:
         """Say what does not fit, and who has the rest."""

@@ -10,7 +10,7 @@ from adaexplore_mcp.evaluation.trials import TrialSet
 __all__ = ["KeptTrials"]
 
 HOST_BYTES = 1 << 30
-MOST_FILES = 400  # a set has 8 to 17, and many systems allow a process 1,024 descriptors
+MOST_FILES = 400  # a set has 8 to 19, and many systems allow a process 1,024 descriptors
 USES = 50  # after this many candidates a task's trials are drawn anew
 
 

@@ -21,6 +21,7 @@ from adaexplore_mcp.evaluation.claims import (
     Finding,
     Integrity,
     Progress,
+    SourceClaim,
     findings,
     number,
     texts,
@@ -37,7 +38,14 @@ STILL_S = (
     6.0  # a call without progress for this long hangs, or is in one very slow program: the two look alike
 )
 SHUFFLED_FACTOR = 3.0
-MIN_CALLS = 6
+STUBBED_FACTOR = 2.0
+STUBBED_S = 0.5  # for leaving out one kernel after the other
+MOST_STUBBED = 4
+ELSEWHERE_SLOT = 4
+ELSEWHERE_S = 5.0
+CHEAP_S = 1.0
+MIN_CALLS = 8
+MOST_CERTAIN_CALLS = 14
 MAX_CALLS = 24
 BUILDER, BUILD_S = (
     b"cpp_extension",
@@ -86,6 +94,10 @@ class NumericsReport:
         weights_bound: Weights are packed at construction: loading others has no effect.
         undefined_lanes: Right only if lanes that masked loads leave undefined hold zeros.
         order_unknown: With its programs in another order it did not end.
+        source: What its source shows.
+        shares: Of a call in which the device's time was taken, on a GPU.
+        elsewhere: What went wrong at other sizes than the task's own; empty if nothing did, or it was not tried.
+        unused: Kernels without whose launches its outputs are right all the same.
         unloaded: Parameters for which the candidate has no tensor of the same name and shape.
         report: The stub's report.
         seconds: Wall time in total.
@@ -107,6 +119,10 @@ class NumericsReport:
     weights_bound: bool = False
     undefined_lanes: bool = False
     order_unknown: bool = False
+    source: SourceClaim = field(default_factory=SourceClaim)
+    shares: CallFacts | None = None
+    elsewhere: str = ""
+    unused: list[str] = field(default_factory=list)
     unloaded: list[str] = field(default_factory=list)
     report: EndReport = field(default_factory=EndReport)
     seconds: float = 0.0
@@ -141,7 +157,12 @@ class Setting:
 
 
 async def run_numerics(
-    setting: Setting, candidate: Candidate, trials: TrialSet, *, once: bool = False
+    setting: Setting,
+    candidate: Candidate,
+    trials: TrialSet,
+    *,
+    once: bool = False,
+    elsewhere: TrialSet | None = None,
 ) -> NumericsReport:
     """Run a candidate against the trials of one workload.
 
@@ -150,6 +171,7 @@ async def run_numerics(
         candidate: What to run.
         trials: Kept open by the caller.
         once: Make a single call, where the others were made at other sizes.
+        elsewhere: The first trial at other sizes, for information; kept open by the caller.
 
     Returns:
         What was seen. Nothing the candidate does is an exception here.
@@ -165,6 +187,8 @@ async def run_numerics(
             with contextlib.suppress(_Decided):
                 await (run.first() if once else run.all())
                 seen.stage = "done"
+                if elsewhere is not None and run.cheap:
+                    seen.elsewhere = await _elsewhere(setting, session, candidate, elsewhere)
         except SessionTimeoutError as error:
             seen.timed_out_s = setting.timeout_s
             seen.slow = run.slow()
@@ -189,6 +213,24 @@ async def run_numerics(
     return seen
 
 
+async def _elsewhere(setting: Setting, session: Session, candidate: Candidate, trials: TrialSet) -> str:
+    """Call a candidate, which was right, once at other sizes; return what went wrong."""
+    seen = NumericsReport(stage="run")
+    run = _Run(setting, session, candidate, trials, seen)
+    try:
+        with contextlib.suppress(_Decided):
+            await run.again_at_other_sizes()
+    except (SessionEndedError, SessionTimeoutError, DeviceFullError, FrameError) as error:
+        return type(error).__name__
+    finally:
+        run.close()
+    if seen.failure is not None and seen.failure.kind == "limit":
+        return ""
+    if seen.mismatch is not None:
+        return str(seen.mismatch.evidence.get("detail") or seen.mismatch.check)
+    return f"{seen.failure.type}: {seen.failure.message}" if seen.failure is not None else ""
+
+
 class _Run:
     """The conversation with one candidate's process; raises `_Decided` at the first thing that is wrong."""
 
@@ -210,12 +252,19 @@ class _Run:
         self.report = setting.report
         self.slots: dict[int, tuple[Trial, int]] = {}
         self.lanes = "nan"
+        self.weights: Weights = "constructor"
         self.longest_call_s = 0.0
+        self.construct_s = 0.0
         self.calls_end = 0.0
         self.progress: Progress | None = None
         self.moved_at = 0.0
         self.random = random.SystemRandom()
         self.judging = Judging(setting.buffers, candidate, trials)
+
+    @property
+    def cheap(self) -> bool:
+        """Whether it can be constructed and called once more for information."""
+        return self.construct_s + self.longest_call_s < CHEAP_S and self._affordable()
 
     @property
     def interpreted(self) -> bool:
@@ -237,6 +286,12 @@ class _Run:
         self.seen.stage = "run"
         self.calls_end = time.monotonic() + self.timeout_s
         await self._first(self.trials.named("constructor")[0])
+
+    async def again_at_other_sizes(self) -> None:
+        """Construct and call once in a process that has loaded the candidate."""
+        await self._construct(self.trials.construct_seed, self.trials.init)
+        self.seen.stage = "run"
+        await self._call(self.trials.trials[0], slot=ELSEWHERE_SLOT, limit_s=ELSEWHERE_S, required=True)
 
     async def all(self) -> None:
         """Do everything in order."""
@@ -260,6 +315,7 @@ class _Run:
         await self._weights()
         await self._shuffled()
         await self._ask("finish", timeout_s=self.timeout_s)
+        await self._who_did_the_work()
 
     # --- steps
 
@@ -300,10 +356,12 @@ class _Run:
 
     async def _load(self) -> None:
         self.report("importing the candidate")
+        source = base64.b64encode(self.candidate.source).decode("ascii")
+        self.seen.source = SourceClaim.of(await self._ask("inspect", source=source, timeout_s=self.timeout_s))
         await self._ask(
             "load",
             self.setting.files,
-            source=base64.b64encode(self.candidate.source).decode("ascii"),
+            source=source,
             entry=self.candidate.entry,
             format=self.candidate.format,
             changes=self.trials.changes,
@@ -313,10 +371,13 @@ class _Run:
 
     async def _construct(self, seed: int, init: Attachment) -> None:
         self.seen.stage = "construct"
+        self.weights = "constructor" if seed == self.trials.construct_seed else "other seed"
         if self.candidate.format == "kernelbench":
+            started = time.monotonic()
             answer = await self._ask(
                 "construct", init.files, seed=seed, init=init.message, timeout_s=self.timeout_s
             )
+            self.construct_s = time.monotonic() - started
             if not self.seen.calls:
                 # Said also where it fails: weights of another name are drawn in another order, and differ.
                 present = set(texts(answer, "state", 400))
@@ -356,12 +417,16 @@ class _Run:
         order_seed: int | None = None,
         limit_s: float = 0.0,
         required: bool = False,
+        stubbed: Sequence[str] = (),
+        timed: bool = False,
     ) -> None:
         """Call the candidate once and have the outputs judged; a required call has a limit of its own."""
         self.report(f"running {name or trial.name}")
         inputs = await self._put(trial, slot)
         poison = "nan" if self.seen.calls % 2 == 0 else "huge"
         left = self.timeout_s if required else max(0.1, self.calls_end - time.monotonic())
+        if limit_s and order_seed is None:  # where nothing is at stake, nothing has to come to an end
+            left = min(left, limit_s + 1.0)
         started = time.monotonic()
         room = room_for(trial)
         async with self.buffers.outputs(room) as file:
@@ -377,12 +442,14 @@ class _Run:
                 limit_s=limit_s,
                 detail=detail,
                 measure=detail and self.setting.measure,
+                stubbed=list(stubbed),
+                timed=timed,
                 room=room,
                 timeout_s=left,
             )
             self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)
             self.seen.calls += 1
-            if detail:
+            if detail or timed or stubbed:
                 self.seen.facts = CallFacts.of(answer)
             self._take_findings(answer)
             # First what says where the fault is; the numbers only say that there is one.
@@ -449,13 +516,19 @@ class _Run:
             self.seen.configurations += 1
 
     async def _repeat(self, trials: Sequence[Trial]) -> None:
-        """Call again and again with known values: a kernel that is right by luck, or only at first, is found."""
+        """Call again and again with known values: a kernel that is right by luck, or only at first, is found.
+
+        How often is left to chance, and no two calls in a row have the same values: what counts its calls cannot know
+        which is the last, and what keeps a result is wrong at once.
+        """
         end = time.monotonic() + REPEATS_S
+        calls = self.random.randint(MIN_CALLS, MOST_CERTAIN_CALLS)
         while self.seen.calls < MAX_CALLS and self._affordable(2.0):
-            if time.monotonic() > end and (self.seen.calls >= MIN_CALLS or self.longest_call_s > 1.0):
+            if time.monotonic() > end and (self.seen.calls >= calls or self.longest_call_s > 1.0):
                 break
             # Not the first: what a later call leaves in its outputs is to differ.
-            trial = self.random.choice(trials[1:] or trials)
+            others = [trial for trial in trials[1:] if trial is not self.slots[0][0]]
+            trial = self.random.choice(others or trials)
             await self._call(trial, slot=0, name=f"call {self.seen.calls + 1}")
 
     async def _weights(self) -> None:
@@ -515,6 +588,46 @@ class _Run:
                 seen.mismatch = replace(seen.mismatch, check="program_order", evidence=evidence, solid=True)
             raise
 
+    async def _who_did_the_work(self) -> None:
+        """See how long the device works for its own kernels, and whether its outputs rest on them.
+
+        The verdict stands by now. What a call shows in which launches are left out is no fault, so these calls report to
+        nobody; only misconduct counts in them too.
+        """
+        seen = self.seen
+        kernels = list(seen.facts.launches)[:MOST_STUBBED]
+        trial = self.trials.named(self.weights)[-1]
+        groups = [kernels] if kernels else []
+        if len(kernels) > 1 and len(kernels) * self.longest_call_s < STUBBED_S:
+            groups += [[name] for name in kernels]
+        try:
+            if not self.interpreted and self._affordable():
+                self.seen = NumericsReport(stage="run")
+                await self._call(trial, slot=0, timed=True)
+                seen.shares = self.seen.facts
+            for group in groups:
+                if self._affordable() and await self._right_without(group, trial):
+                    seen.unused = group
+                    break
+        except (_Decided, SessionEndedError, SessionTimeoutError, DeviceFullError, FrameError):
+            pass
+        finally:
+            if self.seen.integrity.misconduct:
+                seen.integrity = self.seen.integrity
+            self.seen = seen
+
+    async def _right_without(self, kernels: Sequence[str], trial: Trial) -> bool:
+        """Tell whether a call is right although the launches of some kernels do nothing."""
+        self.seen = NumericsReport(stage="run")
+        limit_s = STUBBED_FACTOR * self.longest_call_s + 1.0
+        try:
+            await self._call(trial, slot=0, stubbed=kernels, limit_s=limit_s)
+        except _Decided:
+            if self.seen.integrity.misconduct or (self.seen.failure and self.seen.failure.kind == "device"):
+                raise
+            return False
+        return set(kernels) <= set(self.seen.facts.launches)  # one that packs weights is launched once
+
     async def _load_state(self, weights: Weights) -> list[str]:
         """Construct afresh and load parameters; return the names of those for which the candidate has no tensor."""
         state = self.trials.states[weights]
@@ -527,6 +640,7 @@ class _Run:
             if not self.interpreted:
                 os.close(files[0])
         self.seen.stage = "run"
+        self.weights = weights
         return texts(answer, "unloaded", 120)
 
     # --- judging

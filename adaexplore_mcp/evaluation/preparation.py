@@ -46,14 +46,19 @@ SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("other values", "constructor", "none"),
     ("inputs negated", "constructor", "negated"),
     ("inputs redrawn within their domains", "constructor", "redrawn"),
+    ("inputs times 3", "constructor", "times 3"),
+    ("inputs times 0.01", "constructor", "times 0.01"),
+    ("whole numbers as inputs", "constructor", "whole numbers"),
     ("random weights", "randomised", "none"),
     ("random weights, inputs times 3", "randomised", "times 3"),
     ("random weights where the constructor's are the same under every seed", "constants randomised", "none"),
     ("constructor weights under another seed", "other seed", "times 0.01"),
 )
 """Name, weights and transformation of each trial; those that do not apply to a task are left out."""
-IMPORTANCE = (0, 1, 4, 7, 2, 5, 6, 3)
+IMPORTANCE = (0, 1, 7, 10, 2, 4, 5, 8, 9, 3, 6)
 """Which trials stay where memory is short: positions in `SCHEDULE`, the first above all."""
+ONLY_TRANSFORMED = frozenset({"times 3", "times 0.01", "whole numbers"})
+"""With the constructor's weights, a trial of these is left out where no input can be transformed."""
 RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
 
 
@@ -207,6 +212,7 @@ async def _plan(reference: _Reference, workload: Workload, memory_bytes: int, *,
         edits=edits,
         aligned=aligned if aligned != edits else {},
         flops=cost["flops"],
+        unneeded=cost["unneeded"],
         bytes=seen["bytes"],
         parameters=cost["parameters"],
         accumulation=cost["accumulation"],
@@ -216,7 +222,7 @@ async def _plan(reference: _Reference, workload: Workload, memory_bytes: int, *,
         outputs=_specs(seen["outputs"]),
         state=seen["state"],
         unused_sizes=seen["unused_sizes"],
-        constants=sorted({*seen["constants"], *workload.sizes}),
+        constants=_whole(seen["constants"] | workload.sizes),
         too_large=too_large,
         changes=changes,
         init_outline=seen["init_outline"],
@@ -231,14 +237,33 @@ async def _lowered(reference: _Reference, budget: str, seconds: float) -> Sizes:
     return edits
 
 
+def _whole(constants: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return constants by name, without values that are no whole numbers."""
+    return {name: constants[name] if type(constants[name]) is int else None for name in sorted(constants)}
+
+
 def _specs(entries: Sequence[Mapping[str, Any]]) -> list[TensorSpec]:
     return [TensorSpec(name=each["name"], dtype=each["dtype"], shape=list(each["shape"])) for each in entries]
 
 
 async def make_trials(
-    pool: WorkerPool, definition: Definition, workload: Workload, edits: Sizes, *, target: str
+    pool: WorkerPool,
+    definition: Definition,
+    workload: Workload,
+    edits: Sizes,
+    *,
+    target: str,
+    most: int = len(SCHEDULE),
 ) -> TrialSet:
     """Run the reference on fresh seeds and keep what a candidate will be given and measured against.
+
+    Args:
+        pool: Worker processes.
+        definition: The task.
+        workload: Which sizes.
+        edits: Lowered constants.
+        target: What to imitate.
+        most: How many trials are of use.
 
     Raises:
         TaskError: The reference is at fault: it raises, returns no tensors, is random, keeps state.
@@ -253,13 +278,21 @@ async def make_trials(
                 cost = (await reference.ask("examine")).body["ok"]["cost"]
                 changes = (await reference.ask("changes")).body["ok"]["changes"]
                 maker = _Trials(reference, definition, buffers, undo)
-                trials = await maker.make(cost["accumulation"], cost["parameters"], changes)
+                trials = await maker.make(
+                    cost["accumulation"],
+                    cost["parameters"],
+                    changes,
+                    products=cost["flops"] > 0,
+                    most=most,
+                )
         undo.pop_all()
     return trials
 
 
 def trial_count(plan: Plan, gpu: Gpu) -> int:
     """Return how many trials of a workload a GPU has memory for, as many as are of use at most."""
+    if plan.once:
+        return 1
     return min(
         len(SCHEDULE), max(FEWEST_TRIALS, int(GPU_SHARE * gpu.memory_bytes / max(1, plan.trial_bytes)))
     )
@@ -289,6 +322,7 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
                     plan.accumulation,
                     plan.parameters,
                     plan.changes,
+                    products=plan.flops > 0,
                     most=trial_count(plan, gpu),
                     seconds=GPU_TRIALS_S,
                 )
@@ -324,6 +358,7 @@ class _Trials:
         parameters: int,
         changes: list[dict[str, Any]],
         *,
+        products: bool,
         most: int = len(SCHEDULE),
         seconds: float = math.inf,
     ) -> TrialSet:
@@ -333,6 +368,7 @@ class _Trials:
             accumulation: K of the error bound.
             parameters: Elements of parameters and buffers.
             changes: Changes of size constants in a candidate's source.
+            products: The reference multiplies matrices, or convolves.
             most: How many trials there is memory for.
             seconds: After which only the most important ones are still made.
         """
@@ -347,7 +383,7 @@ class _Trials:
         applicable = [
             position
             for position in IMPORTANCE
-            if _applies(*SCHEDULE[position][1:], self._definition, parameters=parameters)
+            if _applies(*SCHEDULE[position][1:], self._definition, parameters=parameters, products=products)
         ]
         for position in sorted(applicable):
             name, weights, transform = SCHEDULE[position]
@@ -358,7 +394,12 @@ class _Trials:
             constants = await self._constants() if weights == "constants randomised" else None
             if constants == []:
                 continue
-            trial, answer = await self._trial(name, weights, transform, constants, repeat=not made)
+            if transform == "whole numbers" and not _floating(made[0]):
+                continue  # among whole numbers many are equal, and which of them an index means is free
+            found = await self._trial(name, weights, transform, constants, repeat=not made)
+            if found is None:
+                continue
+            trial, answer = found
             made.append(trial)
             if not first:
                 first = answer
@@ -406,7 +447,7 @@ class _Trials:
 
     async def _trial(
         self, name: str, weights: Weights, transform: str, constants: list[str] | None, *, repeat: bool
-    ) -> tuple[Trial, Mapping[str, Any]]:
+    ) -> tuple[Trial, Mapping[str, Any]] | None:
         # The very inputs of the first trial, negated: only then is every sign another one.
         seed = self._first_seed if repeat or transform == "negated" else new_seed()
         reply = await self._reference.ask(
@@ -422,6 +463,9 @@ class _Trials:
         if transform == "negated" and not answer["transformed"]:
             reply.close()
             return await self._trial("fresh inputs", weights, "none", constants, repeat=False)
+        if weights == "constructor" and transform in ONLY_TRANSFORMED and not answer["transformed"]:
+            reply.close()
+            return None
         inputs = await self._encoded(answer["inputs"], reply)
         entries, size = check_entries(answer["expected"]), _size(answer["expected_bytes"])
         expected = self._owned(entries, self._taken(reply), size)
@@ -520,11 +564,23 @@ def _sealed(reply: Message) -> int:
     return file
 
 
-def _applies(weights: Weights, transform: str, definition: Definition, *, parameters: int) -> bool:
-    if weights != "constructor" and (definition.format == "function" or parameters == 0):
+def _applies(
+    weights: Weights, transform: str, definition: Definition, *, parameters: int, products: bool
+) -> bool:
+    weighted = definition.format != "function" and parameters > 0
+    if weights != "constructor" and not weighted:
+        return False
+    if weights == "constructor" and transform.startswith("times") and weighted:
+        return False  # they are scaled in trials with other weights
+    if transform == "whole numbers" and not products:
         return False
     declared = any(domain != "keep" for domain in definition.domains.values())
     return transform != "redrawn" or declared
+
+
+def _floating(trial: Trial) -> bool:
+    """Tell whether all outputs of a trial are floating-point numbers."""
+    return all("float" in entry.get("dtype", "") for entry in trial.expected.message)
 
 
 def _constant(trials: Sequence[Trial]) -> bool:

@@ -1,6 +1,6 @@
 """What every outcome tells beside its status: evidence, compiled kernels, facts, scope, times."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.numerics import NumericsReport
-from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Evidence, Facts, Scope
+from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Evidence, Scope
 
 __all__ = [
     "HARMLESS_OPERATORS",
@@ -20,7 +20,6 @@ __all__ = [
     "compiled",
     "evidence_of",
     "excerpt",
-    "facts",
     "scope",
     "seconds",
 ]
@@ -196,94 +195,6 @@ def compiled(results: Sequence[WorkloadResult]) -> list[CompiledKernel]:
             )
         )
     return kernels[:SHOWN]
-
-
-# --- facts -----------------------------------------------------------------------------------------------
-
-
-def facts(results: Sequence[WorkloadResult]) -> Facts | None:
-    """Return the facts of the last workload judged, from full size where it was compiled there."""
-    result = results[-1]
-    seen, full = result.numerics.facts, result.compilation.facts
-    # An autotuner's tuning launches are left out of the first, and cannot be told apart in the second.
-    launches = seen.launches or full.launches
-    operators = {
-        name: count
-        for name, count in (full.operators or seen.operators).items()
-        if name not in HARMLESS_OPERATORS
-    }
-    if not result.numerics.calls and not launches and not operators:
-        return None
-    share = result.library_share
-    return Facts(
-        launches=dict(list(launches.items())[:SHOWN]),
-        operators=dict(list(operators.items())[:SHOWN]),
-        library_flops_share=None if share is None else round(share, 4),
-        autotuned=seen.autotuned,
-        configurations_checked=result.numerics.configurations,
-        notes=list(dict.fromkeys(_notes(result, launches, list(operators))))[:12],
-    )
-
-
-def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Sequence[str]) -> Iterator[str]:
-    seen, full, numerics = result.numerics.facts, result.compilation.facts, result.numerics
-    share = result.library_share
-    if not launches:
-        did = f": torch did the work ({', '.join(operators[:4])})" if operators else ""
-        yield f"No kernel of its own was launched{did}."
-    elif result.compilation.compiled and full.programs == 0:
-        yield "Its launches have empty grids: they run nothing."
-    if share is not None and share >= 0.01:
-        did = ", ".join(full.library_operators[:4])
-        yield f"Torch's own matmul and convolution operators did {share:.0%} of the task's FLOPs ({did})."
-    if dots := [kind for kind in numerics.facts.dots if kind != "ieee"]:
-        yield f"tl.dot multiplied {' and '.join(dots)} operands."
-    yield from _circumstances(result)
-    if result.constant:
-        yield "The reference's output is constant: it does not depend on inputs or weights."
-    if numerics.weights_bound:
-        yield "Weights are bound at construction: loading others later has no effect."
-    if result.first_look is not None and numerics.clean and not result.first_look.clean:
-        yield f"It fails at smaller sizes ({_first(result.first_look)}): it assumes multiples of its block sizes."
-    if numerics.undefined_lanes:
-        yield (
-            "Its result rests on lanes that a masked load leaves undefined: right only if they hold zeros, as a GPU was "
-            "seen to leave them. Pass other=0.0 to tl.load."
-        )
-    if numerics.order_unknown:
-        yield "With its programs in another order it did not end: they wait for each other."
-    if numerics.unloaded:
-        yield f"It has no tensor named and shaped like {', '.join(numerics.unloaded[:4])}."
-    yield from _conduct(numerics)
-    for finding in numerics.findings:
-        if not finding.kind.startswith("out_of_bounds"):
-            yield f"{finding.kind} in {finding.kernel}: {finding.detail} (line {finding.line})."
-    yield from full.notes
-    yield from seen.notes
-    for refused in (*full.refused, *seen.refused)[:2]:
-        yield f"It asked for what needs a GPU: {refused}."
-
-
-def _circumstances(result: WorkloadResult) -> Iterator[str]:
-    """Yield what was special about the machine."""
-    if result.occupants:
-        yield f"Others use the GPU too: {', '.join(result.occupants)}."
-
-
-def _conduct(numerics: NumericsReport) -> Iterator[str]:
-    """Yield what it did beside computing that is no reason to reject it."""
-    if threads := len(numerics.integrity.threads):
-        yield f"It left {threads} thread{'s' * (threads > 1)} running."
-    if any(event.kind == "socket" for event in numerics.integrity.events):
-        yield "It tried to open a network connection."
-    if searched := next((event.what for event in numerics.integrity.events if event.kind == "search"), ""):
-        yield f"It looked through {searched}; nothing of the reference is in its process."
-
-
-def _first(numerics: NumericsReport) -> str:
-    if numerics.mismatch is not None:
-        return str(numerics.mismatch.evidence.get("detail") or numerics.mismatch.check)
-    return brief(numerics.failure) if numerics.failure is not None else "it did not finish"
 
 
 # --- scope and times -------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from adaexplore_mcp.evaluation.decisions import (
     stage_of,
 )
 from adaexplore_mcp.evaluation.definition import Definition
+from adaexplore_mcp.evaluation.facts import facts
 from adaexplore_mcp.evaluation.reporting import (
     HARMLESS_OPERATORS,
     Environment,
@@ -35,7 +36,6 @@ from adaexplore_mcp.evaluation.reporting import (
     compiled,
     evidence_of,
     excerpt,
-    facts,
     scope,
     seconds,
 )
@@ -309,8 +309,9 @@ def _compilation_unknown(case: _Case) -> Decision | None:
     if compilation.ended is not None:
         return of_end(compilation.ended, "compile")
     assert failure is not None
-    if failure.kind in {"exception", "memory", "exit", "no_space"}:
-        # It ran at reduced sizes, and raises at full size where nothing is computed: the size is the difference.
+    if failure.kind in {"memory", "exit", "no_space"} or (failure.kind == "exception" and result.reduced):
+        # It ran at reduced sizes, and raises at full size where nothing is computed: the size is the difference. At its
+        # own sizes it ran too, so that what raises without values is an artefact of having none.
         return of_exception(failure)
     return Decision(
         "unsupported",
@@ -332,13 +333,15 @@ def _policy(case: _Case) -> Decision | None:
     events = result.numerics.integrity.events
     if threads := [event.what for event in events if (event.kind, event.phase) == ("thread", "run")]:
         operators.append(f"a thread of its own: {threads[0]}")
-    if not operators and full.launches and seen.programs:
+    unused = set(result.numerics.unused) >= set(seen.launches) > set()
+    if not operators and full.launches and seen.programs and not unused:
         return None
-    did = (
-        f"torch did the work ({', '.join(operators[:5])})"
-        if operators
-        else "no kernel of its own was launched"
-    )
+    if operators:
+        did = f"torch did the work ({', '.join(operators[:5])})"
+    elif unused:
+        did = "its outputs are right without the launches of its kernels"
+    else:
+        did = "no kernel of its own was launched"
     return Decision(
         "rejected",
         "run",

@@ -59,24 +59,31 @@ class Verification:
         self._report = report
         self._compilation = Compilation(pool, candidate, target=target, timeout_s=timeout_s, report=report)
 
-    async def workload(self, plan: Plan, trials: TrialSet) -> WorkloadResult:
+    async def workload(
+        self, plan: Plan, trials: TrialSet, elsewhere: TrialSet | None = None
+    ) -> WorkloadResult:
         """Judge at one workload; try again once where a worker of ours, not the candidate, was lost.
+
+        Args:
+            plan: How it is judged.
+            trials: Of it, kept open by the caller.
+            elsewhere: The first trial at other sizes, for information.
 
         Raises:
             WorkerError: It was lost twice, or failed.
         """
         try:
-            return await self._once(plan, trials)
+            return await self._once(plan, trials, elsewhere)
         except WorkerLostError:
             await self._compilation.close()  # its process may be as lost as the one that was missed
-            return await self._once(plan, trials)
+            return await self._once(plan, trials, elsewhere)
 
     async def close(self) -> None:
         """End its processes."""
         await self._compilation.close()
 
-    async def _once(self, plan: Plan, trials: TrialSet) -> WorkloadResult:
-        numerics, compilation = await self._both(plan, trials)
+    async def _once(self, plan: Plan, trials: TrialSet, elsewhere: TrialSet | None) -> WorkloadResult:
+        numerics, compilation = await self._both(plan, trials, elsewhere)
         if (
             numerics.clean
             and compilation.compiled
@@ -106,11 +113,15 @@ class Verification:
         with larger.used():
             return await self._numbers(larger, once=once)
 
-    async def _numbers(self, trials: TrialSet, *, once: bool = False) -> NumericsReport:
+    async def _numbers(
+        self, trials: TrialSet, *, once: bool = False, elsewhere: TrialSet | None = None
+    ) -> NumericsReport:
         setting = Setting(HostBuffers(self._pool), {"target": self._target}, self._timeout_s, self._report)
-        return await run_numerics(setting, self._candidate, trials, once=once)
+        return await run_numerics(setting, self._candidate, trials, once=once, elsewhere=elsewhere)
 
-    async def _both(self, plan: Plan, trials: TrialSet) -> tuple[NumericsReport, CompileReport]:
+    async def _both(
+        self, plan: Plan, trials: TrialSet, elsewhere: TrialSet | None
+    ) -> tuple[NumericsReport, CompileReport]:
         """Run the numbers and compile, side by side; what cannot be compiled is not run to the end."""
         numerics = NumericsReport()
         compilation = CompileReport()
@@ -119,7 +130,7 @@ class Verification:
         async def compute() -> None:
             nonlocal numerics
             with numbers:
-                numerics = await self._numbers(trials)
+                numerics = await self._numbers(trials, elsewhere=elsewhere)
             if numerics.timed_out_s or numerics.ended is not None:
                 # What hangs or crashes here does so there: the compiler gets a moment to say what it knows.
                 language.deadline = anyio.current_time() + LAST_MOMENT_S

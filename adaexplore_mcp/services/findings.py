@@ -55,6 +55,12 @@ def _of_worth(plan: Plan) -> Iterator[str]:
             f"{names} make{'s' * (len(plan.independent) == 1)} no difference to the output beyond rounding: a candidate that "
             "leaves out what only they need is right, and a speedup from that is none of its kernel's."
         )
+    if plan.unneeded and plan.flops:
+        share = min(1.0, sum(plan.unneeded.values()) / plan.flops)
+        yield (
+            f"{share:.0%} of the reference's FLOPs ({', '.join(list(plan.unneeded)[:SHOWN])}) reach nothing that it returns: a "
+            "candidate that leaves them out is right, and that speedup is none of its kernel's."
+        )
     if plan.zeros_pass:
         yield (
             "zeros would pass for the output, so wide is the bound (the reference is inexact in its own dtype, or the policy "

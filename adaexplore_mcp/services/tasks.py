@@ -21,7 +21,7 @@ from adaexplore_mcp.services.ports import Report
 
 __all__ = ["KnownTask", "TaskService", "task_id_of"]
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 """Plans of another version are made again."""
 BASELINE_TIMEOUT_S = 120.0
 GOOD_BASELINE = frozenset({"correct", "plausible", "unsupported"})
@@ -317,7 +317,7 @@ def _check_names(definition: Definition, plans: Sequence[Plan]) -> None:
     for what, names, known, kind in (
         ("mutates", definition.mutates, inputs, "input"),
         ("domains", definition.domains, [*inputs, *plans[0].state], "input, parameter or buffer"),
-        ("vary", definition.vary, plans[0].constants, "size constant"),
+        ("vary", definition.vary, [*plans[0].constants], "size constant"),
     ):
         for name in names:
             if name not in known:

@@ -292,6 +292,79 @@ async def test_other_weights_reach_a_candidate_and_what_it_does_to_them_reaches_
     assert outcome.status == "correct", outcome.summary
 
 
+BY_TORCH = """
+    class ModelNew(nn.Module):
+        def forward(self, x):
+            return x * 2 + 1
+"""
+DECOY = affine(after="y = x * 2 + 1")
+HALF = affine(body="tl.store(y_ptr + o, x * 2, mask=m)", after="y = y + 1")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "least", "most"),
+    [
+        pytest.param(RIGHT, 0.99, 1.0, id="its own kernel"),
+        pytest.param(HALF, 0.2, 0.8, id="half and half"),
+        pytest.param(BY_TORCH, 0.0, 0.0, id="torch"),
+    ],
+)
+async def test_the_device_tells_who_did_the_work(court, candidate, least, most):
+    facts = (await court.verdict(candidate)).facts
+    assert least <= facts.own_share <= most, facts
+    assert ("add" in facts.device_us) == (candidate is not RIGHT)
+    assert all(0 <= time_us < 1e5 for time_us in facts.device_us.values())
+
+
+async def test_a_kernel_whose_output_nobody_uses_is_told(court):
+    outcome = await court.verdict(DECOY)
+    assert outcome.status == "correct"
+    assert any(note.startswith("Without the launches of kernel its") for note in outcome.facts.notes)
+    assert not any(note.startswith("Without") for note in (await court.verdict(RIGHT)).facts.notes)
+
+
+async def test_a_result_kept_after_some_calls_is_wrong(court):
+    kept = affine(
+        before="self.__dict__['calls'] = self.__dict__.get('calls', 0) + 1",
+        after="self.__dict__['kept'] = y = y if self.calls <= 5 else self.kept.clone()",
+    )
+    outcome = await court.verdict(kept)
+    assert outcome.status in {"rejected", "incorrect"}, outcome.summary
+
+
+async def test_torch_may_compile_what_makes_memory(court):
+    """Fresh memory is filled where a candidate makes it, but that is no part of the program that torch compiles."""
+    candidate = """
+        class ModelNew(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fast = torch.compile(self.plain)
+
+            def plain(self, x):
+                y = torch.empty((2, x.numel()), device=x.device)
+                y[0] = x * 2
+                y[1].copy_(y[0] + 1)
+                return y[1].clone()
+
+            def forward(self, x):
+                return self.fast(x)
+    """
+    outcome = await court.verdict(candidate, timeout_s=120)
+    assert outcome.status == "correct", outcome.summary
+    assert outcome.facts.own_share in {None, 0.0}
+
+
+async def test_a_kernel_made_for_one_size_is_told_at_which_other_it_fails(court):
+    sized = task(
+        "N = 4096\nclass Model(nn.Module):\n    def forward(self, x):\n        return x * 2 + 1",
+        "[torch.randn(N, 8)]",
+    )
+    facts = (await court.verdict(RIGHT, sized)).facts
+    assert facts.shape_specialised == ""
+    facts = (await court.verdict(affine(before="assert x.shape[0] == 4096"), sized)).facts
+    assert facts.shape_specialised.startswith("fails at N=3583: ")
+
+
 async def test_a_graph_that_is_replayed_on_fresh_inputs_is_right(court):
     candidate = affine() + textwrap.dedent("""
         Plain = ModelNew

@@ -76,7 +76,7 @@ class World:
     async def make_room(self, gpu):
         self.seen.append(f"room on {gpu.label}")
 
-    async def numerics(self, setting, *_):
+    async def numerics(self, setting, *_, **__):
         gpu = setting.buffers.gpu
         self.settings.append(setting)
         self.seen.append(f"ran on {gpu.label}")

@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from bench import CANARY, MEMORY_BYTES, misbehaving, need
+from bench import CANARY, HONEST, MEMORY_BYTES, misbehaving, need
 from processes import soon
 
 from adaexplore_mcp.evaluation.scratch import YOUNG_S, ScratchFolder, remove_tree
@@ -152,6 +152,20 @@ async def test_a_candidate_that_does_not_end_is_ended_at_its_deadline(bench, act
 async def test_an_endless_import_or_constructor_is_ended_too(bench, where, stage):
     outcome = await bench.verdict(misbehaving(**{where: "while True: pass"}), timeout_s=ENDLESS_S)
     assert (outcome.status, outcome.stage) == ("timeout", stage)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param("assert bool(z.abs().max() < 1e6)", id="raises"),
+        pytest.param("while not bool(z.abs().max() < 1e6): pass", id="waits"),
+        pytest.param("bool(z.abs().max() < 1e6) or os._exit(3)", id="leaves"),
+    ],
+)
+async def test_what_a_launch_that_was_left_out_leads_to_is_no_fault(bench, act):
+    report = await bench.run(HONEST.replace(b"    return z\n", f"    {act}\n    return z\n".encode()))
+    assert report.clean
+    assert report.unused == []
 
 
 CRASHES = [

@@ -5,7 +5,8 @@ import re
 import pytest
 from court import ADD, RIGHT, add, function, kernelbench
 
-from adaexplore_mcp.models import SizeRange, Workload
+from adaexplore_mcp.models import Policy, SizeRange, Workload
+from adaexplore_mcp.services.findings import findings
 
 pytestmark = pytest.mark.anyio
 
@@ -145,6 +146,47 @@ async def test_what_makes_no_difference_to_the_output_is_told(court):
     )
     (plan,) = await court.examined(task)
     assert plan.independent == ["unused", "linear.bias"]
+
+
+async def test_work_that_reaches_no_output_is_told(court):
+    task = function(
+        "N = 64\ndef op(x, w):\n    w @ x\n    return (w @ w) * x",
+        "[torch.randn(N, N, device=device), torch.randn(N, N, device=device)]",
+    )
+    (plan,) = await court.examined(task)
+    assert plan.unneeded == {"mm": 2 * 64**3}
+    assert plan.flops == 4 * 64**3
+    assert any("50% of the reference's FLOPs (mm) reach nothing" in each for each in findings(task, [plan]))
+
+
+@pytest.mark.parametrize(
+    ("expression", "transforms"),
+    [
+        ("x @ y", {"negated", "times 3", "times 0.01", "whole numbers"}),
+        ("x + y", {"negated", "times 3", "times 0.01"}),  # no sums of products that could be exact
+        ("(x @ y).argmax(0)", {"negated", "times 3", "times 0.01"}),  # among equal values any will do
+    ],
+)
+async def test_inputs_are_scaled_and_rounded_where_they_may_be(court, expression, transforms):
+    task = function(
+        f"N = 32\ndef op(x, y):\n    return {expression}",
+        "[torch.randn(N, N, device=device), torch.randn(N, N, device=device)]",
+    )
+    (plan,) = await court.examined(task)
+    trials = await court.evaluator._trials(task, plan.workload, {})
+    names = " ".join(trial.name for trial in trials.trials)
+    assert {
+        each for each in ("negated", "times 3", "times 0.01", "whole numbers") if each in names
+    } == transforms
+
+
+async def test_a_task_under_another_policy_has_the_same_trials_and_an_audit_of_its_own(court):
+    task = function("N = 512\ndef op(x):\n    return 1e-3 * x", "[torch.randn(N, device=device)]")
+    wide = task.model_copy(update={"policy": Policy(precision="paper")})
+    (plan,), (other,) = [await court.examined(each) for each in (task, wide)]
+    one, same = [await court.evaluator._trials(each, plan.workload, {}) for each in (task, wide)]
+    assert one is same
+    assert (plan.zeros_pass, other.zeros_pass) == (False, True)
 
 
 async def test_an_input_that_never_varies_is_told(court):

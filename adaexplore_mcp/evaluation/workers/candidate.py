@@ -6,12 +6,14 @@ process that runs a stranger's code; the verdict comes from the bytes of its out
 
 Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `failures.describe`), with `integrity`:
 
+* `inspect`: `source` (base64): what its syntax tree shows, before anything of it runs.
 * `load`: `source` (base64), `format`, `entry`, `changes` (of size constants), and what the engine needs (`target`).
 * `construct`: `seed`, `init` with its file: makes the module, afresh each time.
 * `weights`: `state` with its file: copies tensors into parameters and buffers of the same name and shape.
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
 * `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `order_seed` (of its
-  programs), `limit_s`, `detail`, `measure` (what torch does itself), with memory for the outputs of `room` bytes: one call.
+  programs), `limit_s`, `detail`, `measure` (what torch does itself), `stubbed` (kernels whose launches do nothing), `timed`
+  (how long the device works for its kernels and for torch's), with memory for the outputs of `room` bytes: one call.
   `{"progress": {...}}` comes once a second before its reply.
 * `again`, with memory for them: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
@@ -38,6 +40,7 @@ from adaexplore_mcp.evaluation.workers.failures import describe
 from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.interpreting import InterpretingEngine
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, CandidateModule, load_candidate
+from adaexplore_mcp.evaluation.workers.source import signs_of
 from adaexplore_mcp.evaluation.workers.task import seed_all
 from adaexplore_mcp.evaluation.workers.tensors import (
     copy_contiguous,
@@ -116,6 +119,7 @@ class _Candidate:
         self.first_lanes = ""
         self.current: Run | None = None
         self.operations: Mapping[str, Callable[[Mapping[str, Any], Sequence[int]], Reply]] = {
+            "inspect": lambda request, _: signs_of(base64.b64decode(request["source"])),
             "load": self.load,
             "construct": self.construct,
             "weights": self.weights,
@@ -236,7 +240,7 @@ class _Candidate:
             self.first_outputs
         ):  # which are kept alive, so no allocator reuses them
             reply["reuses"] = True
-        if request["detail"]:
+        if request["detail"] or request["timed"] or request["stubbed"]:
             facts |= seen.facts()
         return reply | facts | {"findings": self.findings()}
 

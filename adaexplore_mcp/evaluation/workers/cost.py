@@ -3,6 +3,7 @@
 Works on real tensors and, in microseconds per operator and without memory, under `FakeTensorMode`.
 """
 
+import itertools
 import math
 import weakref
 from collections import Counter
@@ -17,13 +18,14 @@ import torch
 import torch._dynamo
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry, shape_wrapper
 
 from adaexplore_mcp.evaluation.workers.trees import leaves
 
-__all__ = ["Cost", "distinct_bytes", "largest_grids", "library_work", "measure"]
+__all__ = ["Cost", "distinct_bytes", "largest_grids", "library_work", "measure", "works"]
 
 Shape = Sequence[int]
+MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Cost:
             At least 1.
         peak_bytes: Most bytes alive at once: inputs, parameters, and results until their last use. An estimate for
             "does not fit in memory": what an operator needs inside is not seen.
+        unneeded: FLOPs, as above, by operator whose result reaches no output and no input that is changed.
     """
 
     flops: int
@@ -63,6 +66,7 @@ class Cost:
     parameters: int
     accumulation: int
     peak_bytes: int
+    unneeded: dict[str, int]
 
     @property
     def bytes(self) -> int:
@@ -104,6 +108,7 @@ def measure(
         parameters=sum(tensor.numel() for tensor in state),
         accumulation=watch.accumulation,
         peak_bytes=watch.peak_bytes,
+        unneeded=watch.unneeded([*outputs, *given, *state]),
     )
 
 
@@ -189,6 +194,31 @@ _NO_WORK = frozenset(
 )
 
 
+# Looks at the shape of what it is given.
+_SHAPE_ONLY = frozenset({
+    "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like", "randn_like", "zeros_like",
+})  # fmt: skip
+
+
+def works(operator: Any) -> bool:  # noqa: ANN401 - an operator overload; torch gives it no public type
+    """Tell whether an operator writes anything: the others ask for a device, hand out memory, or make a view."""
+    return (
+        operator.namespace != "prim"
+        and not operator.is_view
+        and operator.overloadpacket.__name__ not in _NO_WORK
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An operator that wrote something: which memory it read and wrote, and its FLOPs."""
+
+    name: str
+    flops: int
+    reads: set[int]
+    writes: set[int]
+
+
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves its __init_subclass__ untyped
     """Counts what operators write, and follows the storages that are alive."""
 
@@ -201,6 +231,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         self.peak_bytes = 0
         self._alive_bytes = 0
         self._alive: dict[int, weakref.finalize[Any, Any]] = {}
+        self._steps: list[_Step] = []
+        self._numbers: dict[int, int] = {}
+        self._serial = itertools.count()
         for tensor in given:
             self._note(tensor)
 
@@ -213,18 +246,63 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
     ) -> Any:  # noqa: ANN401 - whatever the operator returns
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if func.namespace == "prim":  # asks for a device or a layout
+        if func.namespace == "prim":
             return result
         outputs = _tensors(result)
         for tensor in outputs:
             self._note(tensor)
-        if not func.is_view and name not in _NO_WORK:
+        if works(func):
             self.operators[name] += 1
             self.written += sum(tensor.numel() for tensor in outputs)
             self.largest = max(self.largest, *(tensor.numel() for tensor in outputs), 0)
             named = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}  # noqa: SLF001 - its only form
-            self.accumulation = max(self.accumulation, _chain(name, named | (kwargs or {}), outputs))
+            named |= kwargs or {}
+            self.accumulation = max(self.accumulation, _chain(name, named, outputs))
+            if len(self._steps) < MAX_STEPS:
+                self._steps.append(self._step(func, args, kwargs or {}, named, result))
         return result
+
+    def unneeded(self, kept: Iterable[Tensor]) -> dict[str, int]:
+        """Return FLOPs by operator that wrote nothing on which some tensors rest."""
+        if len(self._steps) >= MAX_STEPS:
+            return {}
+        needed, found = self._memory_of(kept), Counter[str]()
+        for step in reversed(self._steps):
+            if step.writes & needed:
+                needed |= step.reads
+            elif step.flops:
+                found[step.name] += step.flops
+        return dict(found)
+
+    def _step(
+        self,
+        operator: Any,  # noqa: ANN401 - an operator overload; torch gives it no public type
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        named: Mapping[str, Any],
+        result: Any,  # noqa: ANN401 - whatever the operator returned
+    ) -> _Step:
+        written = [
+            named[argument.name]
+            for argument in operator._schema.arguments  # noqa: SLF001 - its only form
+            if argument.alias_info is not None and argument.alias_info.is_write and argument.name in named
+        ]
+        formula = _FORMULAS.get(operator.overloadpacket)
+        return _Step(
+            name=operator.overloadpacket.__name__,
+            flops=int(formula(*args, **kwargs, out_val=result)) if formula else 0,
+            reads=set()
+            if operator.overloadpacket.__name__ in _SHAPE_ONLY
+            else self._memory_of(_tensors(tuple(named.values()))),
+            writes=self._memory_of([*_tensors(result), *_tensors(tuple(written))]),
+        )
+
+    def _memory_of(self, tensors: Iterable[Tensor]) -> set[int]:
+        """Return a number for the memory of each tensor; what is freed and used again is another one."""
+        strided = [tensor for tensor in tensors if tensor.layout is torch.strided]
+        for tensor in strided:
+            self._note(tensor)
+        return {self._numbers[tensor.untyped_storage()._cdata] for tensor in strided}  # noqa: SLF001 - its identity
 
     def _note(self, tensor: Tensor) -> None:
         """Count a tensor's storage as alive until it is freed."""
@@ -234,6 +312,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         key = storage._cdata  # noqa: SLF001 - its identity, also for fake ones
         if key in self._alive:
             return
+        self._numbers[key] = next(self._serial)
         size = storage.nbytes()
         self._alive[key] = weakref.finalize(storage, self._freed, key, size)
         self._alive[key].atexit = False
@@ -242,7 +321,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def _freed(self, key: int, size: int) -> None:
         self._alive_bytes -= size
-        del self._alive[key]
+        del self._alive[key], self._numbers[key]
 
 
 def _tensors(value: object) -> list[Tensor]:
@@ -391,4 +470,8 @@ _FLOPS: dict[Any, Callable[..., int]] = {
     _aten._int_mm: _matrix,  # noqa: SLF001 - an operator's name
     _aten._scaled_dot_product_flash_attention_for_cpu: _attention,  # noqa: SLF001 - an operator's name
     _aten.mkldnn_rnn_layer: _recurrent,
+}
+_FORMULAS: dict[Any, Callable[..., int]] = flop_registry | {
+    operator: shape_wrapper(formula)  # type: ignore[no-untyped-call]
+    for operator, formula in _FLOPS.items()
 }

@@ -51,6 +51,7 @@ class InterpretingEngine:
             tune=request["tune"],
             poison=request["lanes"],
             order_seed=request["order_seed"],
+            stubbed=request["stubbed"],
             before_launch=self._check_places,
         ) as seen:
             yield _Run(seen, self._standin)

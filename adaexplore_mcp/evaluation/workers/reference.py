@@ -47,6 +47,7 @@ from adaexplore_mcp.evaluation.workers.widening import Call, widened_call
 __all__ = ["Machine", "run", "serve"]
 
 Reply = tuple[dict[str, Any], list[int]]
+WHOLE, LARGEST_WHOLE = "whole numbers", 8
 FACTORS = {"negated": -1.0, "times 0.01": 0.01, "times 3": 3.0}
 NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
 """Faults that another run would show again."""
@@ -205,7 +206,7 @@ class _Reference:
             "inputs": [dataclasses.asdict(each) for each in seen.inputs],
             "outputs": [dataclasses.asdict(each) for each in seen.outputs],
             "state": seen.state,
-            "constants": list(self.content.constants()),
+            "constants": self.content.constants(),
             "unused_sizes": self.content.unused_sizes(),
             "init_outline": seen.init_outline,
             "inputs_outline": seen.inputs_outline,
@@ -371,6 +372,11 @@ class _Reference:
                 transformed.append(path)
                 return apply_domain(path, leaf, str(domain), generator)
             scalable = domain == "normal" or (domain is None and looks_symmetric(leaf))
+            if transform == WHOLE and scalable and not leaf.is_complex():
+                transformed.append(path)
+                with torch.no_grad():
+                    leaf.copy_(_whole(leaf).to(leaf.dtype))
+                return leaf
             positive_only = domain == "nonnegative" and factor is not None and factor > 0
             if factor is not None and (scalable or positive_only):
                 transformed.append(path)
@@ -459,6 +465,12 @@ def _changed(before: Arguments, after: Arguments) -> list[str]:
 def _replaced(arguments: Arguments, path: str, value: Tensor) -> Arguments:
     """Return arguments with another value in one place."""
     return arguments.map(lambda name, leaf: value if name == path else leaf)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """Return whole numbers from 1 to 8 with the signs of some values: sums of their products are exact in float32."""
+    wide = tensor.to(torch.float64)
+    return wide.sign() * (2 * wide.abs()).ceil().clamp(1, LARGEST_WHOLE)
 
 
 def _rounding(one: Tensor, other: Tensor) -> bool:

@@ -158,3 +158,47 @@ def test_memory_that_is_freed_does_not_count_at_the_peak():
 
 def test_outputs_in_containers_are_found():
     assert cost_of(lambda x: {"a": x + 1, "b": [x.sum(), None, 3]}, torch.randn(10)).output_bytes == 44
+
+
+# --- what no output needs --------------------------------------------------------------------------------
+
+
+def dead_product(x, w):
+    w @ x
+    return x + 1
+
+
+def product_for_its_shape(x, w):
+    return x + torch.zeros_like(w @ x)
+
+
+def written_in_place(x, w):
+    y = torch.empty(4, 4)
+    torch.mm(w, x, out=y)
+    return y.t()
+
+
+def through_a_view(x, w):
+    y = torch.zeros(2, 4, 4)
+    y[0].copy_(w @ x)
+    return y
+
+
+def into_an_input(x, w):
+    x.copy_(w @ x)
+    return w.sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "unneeded"),
+    [
+        (dead_product, {"mm": 2 * 4 * 4 * 4}),
+        (product_for_its_shape, {"mm": 2 * 4 * 4 * 4}),
+        (written_in_place, {}),
+        (through_a_view, {}),
+        (into_an_input, {}),
+        (torch.mm, {}),
+    ],
+)
+def test_flops_whose_result_reaches_nothing_are_unneeded(function, unneeded):
+    assert cost_of(function, torch.randn(4, 4), torch.randn(4, 4)).unneeded == unneeded

@@ -16,6 +16,7 @@ from adaexplore_mcp.evaluation.workers.cuda.driver import context_error
 from adaexplore_mcp.evaluation.workers.cuda.fresh import Fresh
 from adaexplore_mcp.evaluation.workers.cuda.launches import Launches, Recorder
 from adaexplore_mcp.evaluation.workers.cuda.start import restore_flags, tf32_is_on
+from adaexplore_mcp.evaluation.workers.cuda.times import DeviceTimes
 from adaexplore_mcp.evaluation.workers.failures import MESSAGE_CHARACTERS, shorten
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME
 from adaexplore_mcp.evaluation.workers.spaces import DeviceSpace
@@ -83,15 +84,19 @@ class CudaEngine:
         """Watch one call."""
         self._fresh.poison = request["poison"]
         self._fresh.prepare(request["room"])
+        times = DeviceTimes() if request["timed"] else None
         launches = Launches(
             request["config"],
             tune=request["tune"],
             notes=self._notes,
             one_by_one=request["detail"],
             good=self._good,
+            stubbed=request["stubbed"],
+            times=times,
         )
         self._recorder.current = launches
-        yield launches
+        with contextlib.nullcontext() if times is None else times:
+            yield launches
         if tf32_is_on():
             self._note("It switched TF32 on for torch's own operators.")
 

@@ -47,6 +47,8 @@ class Fresh:
         @functools.wraps(make)
         def made(*arguments: Any, **keywords: Any) -> Tensor:  # noqa: ANN401 - as torch's
             tensor = make(*arguments, **keywords)
+            if torch.compiler.is_compiling():  # traced: the fill would become part of the candidate's program
+                return tensor
             # Capturing a graph would record the fill, and replay it in every call.
             if tensor.is_cuda and tensor.layout is torch.strided and not _capturing():
                 with torch.no_grad():

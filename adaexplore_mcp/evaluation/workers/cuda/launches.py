@@ -4,8 +4,9 @@ The driver's launcher is wrapped, so every launch is seen whatever way it was ma
 (`workers.tuning`): a verdict does not depend on how busy the GPU was.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import triton
 
 from adaexplore_mcp.evaluation.workers.cost import largest_grids
+from adaexplore_mcp.evaluation.workers.cuda.times import DeviceTimes
 from adaexplore_mcp.evaluation.workers.tuning import Tuning, direct_autotuners
 
 __all__ = ["Launch", "Launches", "Recorder"]
@@ -50,6 +52,8 @@ class Launches:
         notes: Sentences for the report, shared by all calls.
         one_by_one: Wait after every launch, so that a fault is known for one kernel.
         good: See `workers.tuning.Tuning`.
+        stubbed: Kernels whose launches do nothing.
+        times: Told of the device's work for launches; None where nobody asks.
     """
 
     def __init__(
@@ -60,11 +64,15 @@ class Launches:
         notes: Sequence[str] = (),
         one_by_one: bool = False,
         good: Mapping[str, Sequence[bool]] | None = None,
+        stubbed: Collection[str] = (),
+        times: DeviceTimes | None = None,
     ) -> None:
         self.launches: list[Launch] = []
         self.autotuned: dict[str, int] = {}
         self.tuning = Tuning(self.autotuned, config, tune=tune, good=good)
         self.one_by_one = one_by_one
+        self.stubbed = stubbed
+        self.times = times
         self.told = 0
         self._notes = notes
 
@@ -95,6 +103,7 @@ class Launches:
             "grids": largest_grids((launch.kernel, launch.grid) for launch in self.launches),
             "autotuned": dict(self.autotuned),
             "notes": list(self._notes),
+            **({} if self.times is None else self.times.facts()),
         }
 
     def refuse(self) -> None:
@@ -154,7 +163,11 @@ class _Launcher:
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> Any:  # noqa: ANN401 - as Triton's
         self._recorder.before(self._name, (x, y, z))
-        result = self._launcher(x, y, z, *arguments)
+        current = self._recorder.current
+        if self._name in current.stubbed:
+            return None
+        with contextlib.nullcontext() if current.times is None else current.times.own():
+            result = self._launcher(x, y, z, *arguments)
         self._recorder.after()
         return result
 

@@ -39,7 +39,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.versions import (
 from adaexplore_mcp.evaluation.workers.tuning import Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from types import FunctionType
 
 __all__ = ["Interpreter"]
@@ -95,6 +95,7 @@ class Interpreter:
         self.poison = "nan"
         self._before_launch: Callable[[str, Mapping[str, object]], None] | None = None
         self._order: np.random.Generator | None = None
+        self._stubbed: Collection[str] = ()
         self._in_call = False
 
     @classmethod
@@ -148,6 +149,7 @@ class Interpreter:
         tune: bool = False,
         poison: str = "nan",
         order_seed: int | None = None,
+        stubbed: Collection[str] = (),
         before_launch: Callable[[str, Mapping[str, object]], None] | None = None,
     ) -> Iterator[Call]:
         """Keep the books of one forward of a candidate.
@@ -161,6 +163,7 @@ class Interpreter:
                 was seen to leave there). A result that only "zero" gives rests on undefined values.
             order_seed: Run the programs of each launch in an order drawn from this seed; None: one after the other.
                 A GPU promises no order.
+            stubbed: Kernels whose launches do nothing: a result that stays right without one does not rest on it.
             before_launch: Called with the kernel's name and its bound arguments before each launch; may
                 raise.
 
@@ -177,7 +180,7 @@ class Interpreter:
         self._in_call = True
         recorder = Call()
         self.recorder, self.tuning = recorder, Tuning(recorder.autotuned, config, tune=tune)
-        self.poison, self._before_launch = poison, before_launch
+        self.poison, self._before_launch, self._stubbed = poison, before_launch, stubbed
         self._order = None if order_seed is None else np.random.default_rng(order_seed)
         try:
             yield recorder
@@ -185,7 +188,7 @@ class Interpreter:
             self._in_call = False
             self.recorder = Call()
             self.tuning = Tuning(self.recorder.autotuned, None, tune=False)
-            self.poison, self._before_launch, self._order = "nan", None, None
+            self.poison, self._before_launch, self._order, self._stubbed = "nan", None, None, ()
 
     # ---- one launch
 
@@ -222,6 +225,8 @@ class Interpreter:
         if self._before_launch is not None:
             self._before_launch(kernel.__name__, bound)
         self.recorder.launches.append(launch)
+        if kernel.__name__ in self._stubbed:
+            return result
         known = {name: options[name] for name in options if name in vars(self.builder.base_options)}
         # The candidate's torch modes (counting, device stand-ins) must not see the interpreter's own use of
         # torch.

@@ -1,0 +1,244 @@
+"""Read what a candidate's source shows before any of it runs: its kernels, and what a reader should look at.
+
+A syntax tree proves little: names can be hidden, and honest code looks alarming. So nothing here decides; every sign is a
+fact with its line, beside what the calls showed.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["signs_of"]
+
+MAX_SIGNS = 24
+LAUNCHERS = frozenset({"run", "warmup"})
+SHAPES = frozenset(
+    {
+        "shape",
+        "size",
+        "numel",
+        "ndim",
+        "dim",
+        "dtype",
+        "is_contiguous",
+        "stride",
+        "training",
+    }
+)
+GLOBAL_FLAGS = frozenset({
+    "allow_tf32", "fp32_precision", "benchmark", "deterministic", "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction", "preferred_linalg_library",
+})  # fmt: skip
+FLAG_SETTERS = frozenset(
+    {"set_float32_matmul_precision", "set_default_dtype", "use_deterministic_algorithms"}
+)
+HALVES = frozenset({"half", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8e4nv", "float8e5"})
+RUNS_TEXT = frozenset({"exec", "eval", "compile", "__import__", "import_module", "run_path", "run_module"})
+LOADS_BINARIES = frozenset({"CDLL", "PyDLL", "load_library", "dlopen", "LoadLibrary"})
+BUILDS = frozenset({"load_inline", "RawKernel", "RawModule"})
+LOOKS_INSIDE = frozenset({
+    "get_objects", "get_referrers", "get_referents", "_getframe", "currentframe", "settrace", "setprofile", "__code__",
+    "__globals__", "__closure__", "f_locals", "f_back",
+})  # fmt: skip
+
+Signs = dict[str, Any]
+
+
+def signs_of(source: bytes) -> Signs:
+    """Return what a candidate's source shows, as `claims.SourceClaim` reads it.
+
+    Args:
+        source: As it was submitted. What is no Python shows nothing here: importing it says why.
+
+    Returns:
+        `kernels`: line by name of each Triton kernel that no other one calls; `signs`: `kind`, `line` and `what`.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {"kernels": {}, "signs": []}
+    try:
+        reader = _Reader(tree)
+        return {"kernels": reader.entry_kernels(), "signs": list(reader.signs())}
+    except RecursionError:
+        return {"kernels": {}, "signs": []}
+
+
+class _Reader:
+    def __init__(self, tree: ast.Module) -> None:
+        self._tree = tree
+        self._nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
+        functions = [node for node in self._nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        self._kernels = {node.name: node for node in functions if any(map(_is_jit, node.decorator_list))}
+        self._functions = [node for node in functions if node.name not in self._kernels]
+        self._launching = self._find_launching()
+
+    def entry_kernels(self) -> dict[str, int]:
+        """Return the kernels that can be launched only: no other kernel calls them."""
+        called = {
+            name
+            for kernel in self._kernels.values()
+            for name in _names(kernel)
+            if name in self._kernels and name != kernel.name
+        }
+        return {name: node.lineno for name, node in self._kernels.items() if name not in called}
+
+    def signs(self) -> Iterator[dict[str, Any]]:
+        """Yield what a reader should look at, in order of lines, one of a kind and line."""
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        for node in self._nodes:
+            for kind, what in (*self._fallbacks(node), *_of(node)):
+                found.setdefault((kind, node.lineno), {"kind": kind, "line": node.lineno, "what": what})
+        for key in sorted(found, key=lambda key: key[1])[:MAX_SIGNS]:
+            yield found[key]
+
+    # --- launches and the ways round them
+
+    def _find_launching(self) -> set[str]:
+        """Return the names of functions and methods that launch a kernel, themselves or through another one."""
+        launching: set[str] = set()
+        while True:
+            more = {
+                function.name
+                for function in self._functions
+                if function.name not in launching and self._launches(function, launching)
+            }
+            if not more:
+                return launching
+            launching |= more
+
+    def _launches(self, node: ast.AST, launching: set[str] | None = None) -> bool:
+        known = self._launching if launching is None else launching
+        return any(self._is_launch(each, known) for each in ast.walk(node) if isinstance(each, ast.Call))
+
+    def _is_launch(self, call: ast.Call, launching: set[str]) -> bool:
+        function = call.func
+        if isinstance(function, ast.Subscript):  # kernel[grid](…)
+            return _last_name(function.value) in self._kernels
+        if isinstance(function, ast.Attribute) and function.attr in LAUNCHERS:
+            return _last_name(function.value) in self._kernels
+        return _last_name(function) in launching
+
+    def _fallbacks(self, node: ast.AST) -> Iterator[tuple[str, str]]:
+        if isinstance(node, ast.Try) and any(map(self._launches, node.body)):
+            caught = [handler for handler in node.handlers if not _only_raises(handler.body)]
+            if caught:
+                yield "fallback_try", "a failure of its kernel is caught, and something else is done"
+        if isinstance(node, ast.If) and _looks_at_shape(node.test):
+            inside = any(map(self._launches, node.body))
+            otherwise = any(map(self._launches, node.orelse))
+            around = not otherwise and self._launches_after(node)
+            if (inside and node.orelse and not otherwise and _computes(node.orelse)) or (
+                not inside and (otherwise or around) and _leaves(node.body) and _computes(node.body)
+            ):
+                yield "fallback_branch", f"a kernel is launched or not by {ast.unparse(node.test)[:80]}"
+
+    def _launches_after(self, branch: ast.If) -> bool:
+        """Tell whether the function around a branch launches a kernel behind it."""
+        around = [
+            function
+            for function in self._functions
+            if function.lineno <= branch.lineno <= (function.end_lineno or function.lineno)
+        ]
+        return bool(around) and any(
+            isinstance(each, ast.Call)
+            and each.lineno > (branch.end_lineno or branch.lineno)
+            and self._is_launch(each, self._launching)
+            for each in ast.walk(max(around, key=lambda function: function.lineno))
+        )
+
+
+def _of(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield what a single node shows."""
+    if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if (
+                isinstance(target, ast.Attribute)
+                and target.attr in GLOBAL_FLAGS
+                and "backends" in _dotted(target)
+            ):
+                yield "global_flag", f"sets {_dotted(target)}"
+    elif isinstance(node, ast.Call):
+        yield from _of_call(node)
+    elif isinstance(node, ast.Attribute):
+        if node.attr in HALVES and _dotted(node).split(".")[0] in {"torch", "tl", "triton"}:
+            yield "half_type", f"uses {_dotted(node)}"
+        elif node.attr in LOOKS_INSIDE:
+            yield "looks_inside", f"reads {node.attr}"
+        elif _dotted(node) == "sys.modules":
+            yield "looks_inside", "reads sys.modules"
+
+
+def _of_call(call: ast.Call) -> Iterator[tuple[str, str]]:
+    name, dotted = _last_name(call.func), _dotted(call.func)
+    plain = isinstance(call.func, ast.Name)
+    if name in FLAG_SETTERS:
+        yield "global_flag", f"calls {name}"
+    elif name == "autocast":
+        yield "autocast", "runs torch's operators under autocast"
+    elif dotted == "torch.compile":
+        yield "torch_compile", "uses torch.compile: torch writes the kernels"
+    elif name in {"half", "bfloat16"} and not plain and not call.args:
+        yield "half_type", f"converts by .{name}()"
+    elif name in RUNS_TEXT and (plain or dotted.startswith(("importlib", "runpy", "builtins"))):
+        yield "runs_text", f"calls {name}: what it runs does not stand in the source"
+    elif name in LOADS_BINARIES:
+        yield "loads_binary", f"loads a library by {name}"
+    elif name in BUILDS:
+        yield "builds_native", f"builds native code by {name}"
+
+
+# --- syntax ----------------------------------------------------------------------------------------------
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    dotted = _dotted(function)
+    return dotted.split(".")[-1] == "jit" and not dotted.startswith(("numba", "torch", "jax"))
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _dotted(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return (
+        ".".join([node.id if isinstance(node, ast.Name) else "", *reversed(parts)])
+        if parts
+        else _last_name(node)
+    )
+
+
+def _looks_at_shape(test: ast.expr) -> bool:
+    """Tell whether a condition looks at a tensor's form; whether it lies on a GPU is the same in every call."""
+    return any(isinstance(each, ast.Attribute) and each.attr in SHAPES for each in ast.walk(test))
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    return any(isinstance(statement, ast.Return) for statement in body)
+
+
+def _only_raises(body: list[ast.stmt]) -> bool:
+    return isinstance(body[-1], ast.Raise)
+
+
+def _computes(body: list[ast.stmt]) -> bool:
+    """Tell whether statements call something, or calculate, beside raising and making memory."""
+    parts = [
+        each for statement in body if not isinstance(statement, ast.Raise) for each in ast.walk(statement)
+    ]
+    return any(
+        isinstance(each, ast.BinOp)
+        or (isinstance(each, ast.Call) and not _last_name(each.func).startswith(("empty", "new_")))
+        for each in parts
+    )

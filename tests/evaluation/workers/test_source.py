@@ -1,0 +1,130 @@
+"""What a candidate's source shows before any of it runs."""
+
+import textwrap
+
+import pytest
+
+from adaexplore_mcp.evaluation.workers.source import signs_of
+
+KERNELS = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def helper(x):
+    return x * 2
+
+@triton.autotune(configs=[], key=[])
+@triton.jit
+def kernel(x_ptr, n):
+    tl.store(x_ptr, helper(tl.load(x_ptr)))
+
+@triton.jit
+def spare(x_ptr):
+    pass
+
+def launch(x):
+    y = torch.empty_like(x)
+    kernel[(1,)](x, 1)
+    return y
+"""
+
+
+def shown(source, prologue=KERNELS):
+    return signs_of((prologue + textwrap.dedent(source)).encode())
+
+
+def kinds(source, prologue=KERNELS):
+    return [sign["kind"] for sign in shown(source, prologue)["signs"]]
+
+
+def test_kernels_are_those_that_no_other_one_calls():
+    assert shown("")["kernels"] == {"kernel": 11, "spare": 15}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def op(x):\n    try:\n        return launch(x)\n    except Exception:\n        return torch.relu(x)",
+        "def op(x):\n    try:\n        kernel[(1,)](x, 1)\n    except Exception:\n        pass\n    return x",
+    ],
+)
+def test_a_failure_that_is_caught_is_a_fallback(source):
+    (sign,) = shown(source)["signs"]
+    assert sign["kind"] == "fallback_try"
+    assert sign["line"] == KERNELS.count("\n") + 2
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def op(x):\n    if x.numel() < 100:\n        return torch.relu(x)\n    return launch(x)",
+        "def op(x):\n    if x.dtype == torch.float32:\n        y = launch(x)\n    else:\n        y = x * 2\n    return y",
+        (
+            "class Model:\n    def forward(self, x):\n        if x.shape[0] > 4:\n            return self.go(x)\n"
+            "        else:\n            return torch.relu(x)\n    def go(self, x):\n        return launch(x)"
+        ),
+    ],
+)
+def test_a_launch_that_a_shape_decides_is_a_fallback(source):
+    assert kinds(source) == ["fallback_branch"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def op(x):\n    try:\n        return launch(x)\n    except Exception as error:\n        raise RuntimeError from error",
+        "def op(x):\n    try:\n        import scipy\n    except ImportError:\n        scipy = None\n    return launch(x)",
+        "def op(x):\n    if x.shape[0] == 0:\n        return torch.empty_like(x)\n    return launch(x)",
+        "def op(x):\n    if x.numel() > 9:\n        raise ValueError(x)\n    return launch(x)",
+        "def op(x):\n    if not x.is_cuda:\n        return torch.relu(x)\n    return launch(x)",
+        "def op(x):\n    if not x.is_contiguous():\n        x = x.contiguous()\n    return launch(x)",
+        "def op(x):\n    if x.shape[0] > 9:\n        return launch(x)\n    return launch(x + 1)",
+    ],
+)
+def test_what_honest_code_does_around_a_launch_is_none(source):
+    assert kinds(source) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "global_flag"),
+        ("torch.backends.cudnn.benchmark = True", "global_flag"),
+        ("torch.set_float32_matmul_precision('high')", "global_flag"),
+        ("with torch.autocast('cuda'):\n    pass", "autocast"),
+        ("f = torch.compile(launch)", "torch_compile"),
+        ("def op(x):\n    return launch(x.half())", "half_type"),
+        ("W = torch.bfloat16", "half_type"),
+        ("exec(text)", "runs_text"),
+        ("import importlib\nimportlib.import_module('reference')", "runs_text"),
+        ("import ctypes\nctypes.CDLL('libcublas.so')", "loads_binary"),
+        ("import gc\ngc.get_objects()", "looks_inside"),
+        ("import sys\nsys._getframe(1).f_locals", "looks_inside"),
+        ("from torch.utils.cpp_extension import load_inline\nload_inline('x', '')", "builds_native"),
+    ],
+)
+def test_what_a_reader_should_look_at_is_named(source, kind):
+    assert kind in kinds(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import re\nre.compile('x')",
+        "y = x.float()",
+        "model.eval()",
+        "deterministic = True",
+        "half = n // 2",
+        '"""exec, allow_tf32 = True, gc.get_objects()"""',
+    ],
+)
+def test_words_that_only_look_alike_are_not(source):
+    assert kinds(source) == []
+
+
+@pytest.mark.parametrize(
+    "source", [b"def f(:", b"\xff\xfe", b"x = 1\0", b"(" * 100_000, b"-" * 100_000 + b"1"]
+)
+def test_what_is_no_python_shows_nothing(source):
+    assert signs_of(source) == {"kernels": {}, "signs": []}
