@@ -118,8 +118,11 @@ class EvaluationTable:
 
         return await self._database.read(outcomes)
 
-    async def receipt(self, receipt_id: str) -> ReceiptRecord | None:
-        """Return a receipt with its outcome, or None where there is none with this id."""
+    async def tell_receipt(self, receipt_id: str) -> ReceiptRecord | None:
+        """Return a receipt with its outcome, or None where there is none with this id.
+
+        It names the seeds of its trials, which from then on are known: see `told_since`.
+        """
 
         def receipt(sqlite: "Sqlite") -> ReceiptRecord | None:
             rows = sqlite.query(
@@ -127,17 +130,30 @@ class EvaluationTable:
                 " WHERE receipt_id = ?",
                 [receipt_id],
             )
-            return next(
-                (
-                    ReceiptRecord(
-                        receipt_id, from_json(row["receipt"]), _outcome(row["outcome"]), row["created_at"]
-                    )
-                    for row in rows
-                ),
-                None,
+            row = next(iter(rows), None)
+            if row is None:
+                return None
+            content = from_json(row["receipt"])
+            sqlite.conn.executemany(
+                "INSERT OR IGNORE INTO told_trials (trials) VALUES (?)",
+                [[each["trials"]] for each in content.get("workloads", {}).values() if "trials" in each],
             )
+            return ReceiptRecord(receipt_id, content, _outcome(row["outcome"]), row["created_at"])
 
-        return await self._database.read(receipt)
+        return await self._database.write(receipt)
+
+    async def told_since(self, number: int) -> tuple[list[str], int]:
+        """Return the trials whose seeds any server has told anyone after a number, and the number to ask with next."""
+
+        def told(sqlite: "Sqlite") -> tuple[list[str], int]:
+            rows = list(
+                sqlite.query(
+                    "SELECT number, trials FROM told_trials WHERE number > ? ORDER BY number", [number]
+                )
+            )
+            return [str(row["trials"]) for row in rows], int(rows[-1]["number"]) if rows else number
+
+        return await self._database.read(told)
 
     async def artifact(self, artifact_id: str) -> ArtifactRecord | None:
         """Return a long text, or None where there is none with this id."""

@@ -80,7 +80,16 @@ def _tasks_candidates_outcomes_jobs(sqlite: Database) -> None:
         sqlite.execute(statement)
 
 
-STEPS = {"0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs}
+def _told_trials(sqlite: Database) -> None:
+    sqlite.execute(
+        "CREATE TABLE told_trials (number INTEGER PRIMARY KEY, trials TEXT NOT NULL UNIQUE) STRICT"
+    )
+
+
+STEPS = {
+    "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
+    "0002_told_trials": _told_trials,
+}
 """Every step by the name under which it is recorded, in the order they run."""
 
 migrations = Migrations("adaexplore")

@@ -60,7 +60,7 @@ async def _found(evaluations: EvaluationTable, handle: str) -> tuple[str, str]:
             if (source := await evaluations.candidate(handle)) is not None:
                 return kind, source.decode(errors="backslashreplace")
         case "receipt":
-            if (receipt := await evaluations.receipt(handle)) is not None:
+            if (receipt := await evaluations.tell_receipt(handle)) is not None:
                 told = {**receipt.receipt, "outcome": receipt.outcome.to_wire()}
                 return kind, json.dumps(told, indent=1, ensure_ascii=False)
         case _:

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -38,6 +38,7 @@ __all__ = ["Evaluation", "Evaluator"]
 
 DEFAULT_WORKLOAD = "default"
 HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
+TOLD_FACTOR = 8  # trials are used no more once an eighth of an output may have been told
 NEIGHBOURS = 6  # sizes that are tried for one near a task's own
 KEPT_SHARE = 0.3  # of a GPU's memory: trials kept there
 CPU = "cpu"
@@ -349,6 +350,10 @@ class Evaluator:
         }
         return Evaluation(outcome, receipt, _texts(results[-1]))
 
+    def spend_trials(self, ids: Collection[str]) -> None:
+        """Draw other trials for the candidates that come next: somebody was told the seeds of these."""
+        self._kept.spend(frozenset(ids))
+
     async def _environment(self, target: str) -> Environment:
         """Say what every outcome says about the machine."""
         workers = await self.pool.workers()
@@ -512,10 +517,15 @@ async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
 def _spend(trials: TrialSet, result: WorkloadResult) -> None:
     """What a candidate printed can be read, and could hold the inputs: the next candidate gets others."""
     trials.spent |= bool(_texts(result))
+    mismatch = result.numerics.mismatch
+    if mismatch is not None and mismatch.evidence.get("expected") is not None:
+        trials.told += 1  # one element of an output: of a scalar, all there is
+        trials.spent |= TOLD_FACTOR * trials.told >= trials.smallest_output
 
 
 def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:
     return {
+        "trials": trials.id,
         "edits": {} if plan.hidden else plan.edits,
         "construct": [trials.construct_seed, trials.other_seed],
         "inputs": {trial.name: trial.seed for trial in trials.trials},

@@ -16,6 +16,7 @@ SIGNS = {
         (
             "fallback_try",
             "fallback_branch",
+            "hides_work",
             "runs_text",
             "loads_binary",
             "looks_inside",
@@ -138,10 +139,15 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
             "Its result rests on lanes that a masked load leaves undefined: right only if they hold zeros, as a GPU was "
             "seen to leave them. Pass other=0.0 to tl.load."
         )
+    if numerics.other_layout:
+        yield f"Another layout in memory: {numerics.other_layout}."
     if numerics.order_unknown:
         yield "With its programs in another order it did not end: they wait for each other."
     if numerics.unloaded:
-        yield f"It has no tensor named and shaped like {', '.join(numerics.unloaded[:4])}."
+        yield (
+            f"It has no tensor named and shaped like {', '.join(numerics.unloaded[:4])}: whether its result follows them could "
+            "be tried by other seeds of the constructor alone."
+        )
     yield from _conduct(numerics)
     for finding in numerics.findings:
         if not finding.kind.startswith("out_of_bounds"):

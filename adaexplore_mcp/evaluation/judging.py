@@ -15,7 +15,7 @@ from adaexplore_mcp.evaluation.trials import Audit, Trial, TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Policy
 
-__all__ = ["Judging", "Mismatch", "room_for"]
+__all__ = ["Judging", "Mismatch", "audit", "check_entries", "other_layout", "room_for"]
 
 MAX_OUTPUTS = 4096
 STALE_NRMSE = 0.01
@@ -59,6 +59,7 @@ class Judging:
         self._buffers = buffers
         self._trials = trials
         self._rule = rule_of(candidate.policy)
+        self._forbids = candidate.policy.library_ops == "forbid"
 
     async def judge(
         self,
@@ -191,6 +192,9 @@ class Judging:
             if "plain" in theirs and mine["plain"] != theirs["plain"]:
                 evidence = {"output": mine["path"], "got": mine["plain"], "expected": theirs["plain"]}
                 return Mismatch("values", name, {**evidence, "detail": f"{mine['path']} is another value"})
+            if mine.get("lazy") is True and self._forbids:
+                detail = f"{mine['path']} is negated or conjugated by a mark, which whoever reads it has to carry out"
+                return Mismatch("output_type", name, {"output": mine["path"], "detail": detail}, solid=True)
             if mine.get("host") is True and theirs.get("host") is not True:
                 detail = f"{mine['path']} is a CPU tensor, the reference returns it on the GPU"
                 return Mismatch("device", name, {"output": mine["path"], "detail": detail}, solid=True)
@@ -205,6 +209,27 @@ class Judging:
                     "output_aliases_input", name, {"output": output, "detail": detail}, solid=True
                 )
         return None
+
+
+def other_layout(trial: Trial, got: Sequence[Mapping[str, Any]]) -> str:
+    """Say which output lies in memory in another order than the reference's; empty where none does."""
+    expected = {entry["path"]: entry for entry in trial.expected.message}
+    for entry in got:
+        theirs = expected.get(entry["path"], {})
+        shape, one, two = entry.get("shape"), entry.get("stride"), theirs.get("stride")
+        if (
+            shape is None
+            or shape != theirs.get("shape")
+            or not (isinstance(one, list) and isinstance(two, list))
+        ):
+            continue
+        mine, other = (
+            [stride for stride, size in zip(strides, shape, strict=False) if size > 1]
+            for strides in (one, two)
+        )
+        if mine != other and len(mine) == len(other) and math.prod(shape):
+            return f"{entry['path']} has strides {mine}, the reference's {other}"
+    return ""
 
 
 def rule_of(policy: Policy) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Trials kept for the candidates that come next, within what the host and each GPU have room for."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 
 import anyio
 
@@ -48,6 +48,11 @@ class KeptTrials:
         finally:
             if not lock.locked() and not lock.statistics().tasks_waiting:
                 self._making.pop(what, None)
+
+    def spend(self, ids: Container[str]) -> None:
+        """Let some sets be used by no further candidate: what their inputs are is known."""
+        for trials, _ in self._sets.values():
+            trials.spent |= trials.id in ids
 
     def _forget(self, gpu: str) -> None:
         """Close the trials used longest ago while there are too many in some memory; never the latest."""

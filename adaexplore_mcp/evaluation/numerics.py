@@ -26,7 +26,7 @@ from adaexplore_mcp.evaluation.claims import (
     number,
     texts,
 )
-from adaexplore_mcp.evaluation.judging import Judging, Mismatch, room_for
+from adaexplore_mcp.evaluation.judging import Judging, Mismatch, check_entries, other_layout, room_for
 from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
@@ -41,6 +41,7 @@ SHUFFLED_FACTOR = 3.0
 STUBBED_FACTOR = 2.0
 STUBBED_S = 0.5  # for leaving out one kernel after the other
 MOST_STUBBED = 4
+MOST_CONFIGURATIONS = 64
 ELSEWHERE_SLOT = 4
 ELSEWHERE_S = 5.0
 CHEAP_S = 1.0
@@ -97,6 +98,7 @@ class NumericsReport:
         source: What its source shows.
         shares: Of a call in which the device's time was taken, on a GPU.
         elsewhere: What went wrong at other sizes than the task's own; empty if nothing did, or it was not tried.
+        other_layout: Which output lies in memory in another order than the reference's.
         unused: Kernels without whose launches its outputs are right all the same.
         unloaded: Parameters for which the candidate has no tensor of the same name and shape.
         report: The stub's report.
@@ -122,6 +124,7 @@ class NumericsReport:
     source: SourceClaim = field(default_factory=SourceClaim)
     shares: CallFacts | None = None
     elsewhere: str = ""
+    other_layout: str = ""
     unused: list[str] = field(default_factory=list)
     unloaded: list[str] = field(default_factory=list)
     report: EndReport = field(default_factory=EndReport)
@@ -252,6 +255,7 @@ class _Run:
         self.report = setting.report
         self.slots: dict[int, tuple[Trial, int]] = {}
         self.lanes = "nan"
+        self.launching: set[int] = set()
         self.weights: Weights = "constructor"
         self.longest_call_s = 0.0
         self.construct_s = 0.0
@@ -451,14 +455,20 @@ class _Run:
             self.seen.calls += 1
             if detail or timed or stubbed:
                 self.seen.facts = CallFacts.of(answer)
+            if detail:
+                self.seen.other_layout = other_layout(trial, check_entries(answer.get("outputs")))
             self._take_findings(answer)
             # First what says where the fault is; the numbers only say that there is one.
             self._fatal_findings(name or trial.name)
             await self._judge(trial, answer, file, name=name or trial.name, poison=poison, inputs=inputs)
         # A graph that is replayed on a GPU launches without Triton; there other values at the same addresses tell.
-        ran = not self.interpreted or number(answer, "programs_run")
-        if not detail and self.seen.facts.programs and not ran:
-            text = "it launched nothing, as it did in its first call: a cached result"
+        # And some values leave nothing to launch: what counts is that others of the same values did.
+        ran = not self.interpreted or number(answer, "programs_run") > 0
+        launched_before = id(trial) in self.launching
+        if ran:
+            self.launching.add(id(trial))
+        if launched_before and not ran and not stubbed:
+            text = "it launched nothing, as it did for the same values before: a cached result"
             self._decide(Mismatch("stale_output", name or trial.name, {"detail": text}, solid=True))
         if answer.get("reuses") is True:
             await self._again(self.trials.named("constructor")[0])
@@ -507,7 +517,8 @@ class _Run:
         count = max(self.seen.facts.autotuned.values(), default=0)
         end = time.monotonic() + CONFIGURATIONS_S
         ready = range(count) if self.setting.configurations is None else self.setting.configurations
-        for config in ready[1 : min(count, 64)]:
+        # In any order: where time does not do for all, none is certain to be left out.
+        for config in self.random.sample(ready[1:], max(0, min(len(ready) - 1, MOST_CONFIGURATIONS))):
             if time.monotonic() > end or not self._affordable():
                 break
             await self._call(

@@ -45,6 +45,7 @@ SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("first inputs", "constructor", "none"),
     ("other values", "constructor", "none"),
     ("inputs negated", "constructor", "negated"),
+    ("first inputs, some elements negated", "constructor", "some negated"),
     ("inputs redrawn within their domains", "constructor", "redrawn"),
     ("inputs times 3", "constructor", "times 3"),
     ("inputs times 0.01", "constructor", "times 0.01"),
@@ -55,9 +56,11 @@ SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("constructor weights under another seed", "other seed", "times 0.01"),
 )
 """Name, weights and transformation of each trial; those that do not apply to a task are left out."""
-IMPORTANCE = (0, 1, 7, 10, 2, 4, 5, 8, 9, 3, 6)
+IMPORTANCE = (0, 1, 8, 11, 2, 3, 6, 9, 10, 5, 4, 7)
 """Which trials stay where memory is short: positions in `SCHEDULE`, the first above all."""
-ONLY_TRANSFORMED = frozenset({"times 3", "times 0.01", "whole numbers"})
+OF_THE_FIRST = frozenset({"negated", "some negated"})
+"""Transformations of the very inputs of the first trial: only then is every sign another one, or are most elements equal."""
+ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
 RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
 
@@ -448,8 +451,7 @@ class _Trials:
     async def _trial(
         self, name: str, weights: Weights, transform: str, constants: list[str] | None, *, repeat: bool
     ) -> tuple[Trial, Mapping[str, Any]] | None:
-        # The very inputs of the first trial, negated: only then is every sign another one.
-        seed = self._first_seed if repeat or transform == "negated" else new_seed()
+        seed = self._first_seed if repeat or transform in OF_THE_FIRST else new_seed()
         reply = await self._reference.ask(
             "trial",
             construct_seed=self._construct_seeds["other seed" if weights == "other seed" else "constructor"],
@@ -570,8 +572,8 @@ def _applies(
     weighted = definition.format != "function" and parameters > 0
     if weights != "constructor" and not weighted:
         return False
-    if weights == "constructor" and transform.startswith("times") and weighted:
-        return False  # they are scaled in trials with other weights
+    if weights == "constructor" and transform == "times 3" and weighted:
+        return False  # it is scaled so with random weights
     if transform == "whole numbers" and not products:
         return False
     declared = any(domain != "keep" for domain in definition.domains.values())

@@ -5,6 +5,7 @@ the other, the judge alone is given what is expected. Seeds are drawn afresh for
 verdict.
 """
 
+import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,11 @@ __all__ = ["Attachment", "Audit", "Trial", "TrialSet", "Weights", "new_seed"]
 
 Weights = Literal["constructor", "randomised", "constants randomised", "other seed"]
 """What a trial's parameters hold. Constants are those that the constructor makes the same under every seed."""
+
+
+def new_id() -> str:
+    """Return a name for a set of trials."""
+    return secrets.token_hex(8)
 
 
 @dataclass
@@ -109,7 +115,9 @@ class TrialSet:
         not_wide: Why the reference did not run in float64; empty if it did.
         constant: The outputs were equal in all trials although inputs and weights differed.
         fixed: Floating inputs that are the same under every seed.
-        spent: A candidate may have told others what its inputs were.
+        spent: What its inputs are may be known: a candidate told others, or somebody was told the seeds.
+        told: Expected elements that evidence has named.
+        id: Names it in receipts.
         independent: Inputs, parameters and buffers that do not change the outputs beyond rounding.
         left_out: Trials for which there is too little GPU memory or time.
         gpu: UUID of the GPU whose memory they are in; empty for files.
@@ -132,6 +140,8 @@ class TrialSet:
     left_out: list[str] = field(default_factory=list)
     gpu: str = ""
     spent: bool = False
+    told: int = 0
+    id: str = field(default_factory=new_id)
     users: int = 0
     closed: bool = False
 
@@ -145,6 +155,12 @@ class TrialSet:
             return []
         table = state.message["table"]
         return [(str(name), tuple(table[value["v"]]["shape"])) for name, value in state.message["tree"]["v"]]
+
+    @property
+    def smallest_output(self) -> int:
+        """Elements of the smallest output."""
+        shapes = [entry["shape"] for entry in self.trials[0].expected.message if "shape" in entry]
+        return min((math.prod(shape) for shape in shapes), default=0)
 
     @property
     def _attachments(self) -> Iterator[Attachment]:

@@ -46,6 +46,8 @@ __all__ = ["decide"]
 
 NOT_LOADED = frozenset({"syntax", "import", "build"})
 LANGUAGE = frozenset({"language", "resources", "assembler"}) | NOT_LOADED
+FORBIDDEN_SIGNS = frozenset({"loads_binary", "hides_work"})
+"""What stands in a source and lets work pass by the count of library operators."""
 REJECTED_CHECKS = frozenset({
     "output_aliases_input", "stale_output", "outputs_kept_writable", "forged_result", "output_type",
 })  # fmt: skip
@@ -333,6 +335,7 @@ def _policy(case: _Case) -> Decision | None:
     events = result.numerics.integrity.events
     if threads := [event.what for event in events if (event.kind, event.phase) == ("thread", "run")]:
         operators.append(f"a thread of its own: {threads[0]}")
+    operators += [sign.what for sign in result.numerics.source.signs if sign.kind in FORBIDDEN_SIGNS]
     unused = set(result.numerics.unused) >= set(seen.launches) > set()
     if not operators and full.launches and seen.programs and not unused:
         return None

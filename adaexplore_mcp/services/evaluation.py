@@ -44,6 +44,7 @@ class EvaluationService:
         self._store = store
         self._tasks = tasks
         self._evaluator = evaluator
+        self._told = 0
 
     async def verify(self, request: VerifyRequest, report: Report) -> Outcome:
         """Judge one candidate and keep the outcome with its receipt and artifacts.
@@ -55,6 +56,8 @@ class EvaluationService:
         """
         started = time.monotonic()
         task = await self._tasks.known(request.task_id, report)
+        told, self._told = await self._store.evaluations.told_since(self._told)
+        self._evaluator.spend_trials(told)
         evaluation = await self._evaluator.verify(
             task.definition,
             task.plans,

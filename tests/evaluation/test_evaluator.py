@@ -261,7 +261,9 @@ async def test_inputs_are_negated_only_where_their_domain_allows_it(court, domai
 
 
 async def test_inputs_drawn_symmetrically_are_tried_negated_without_being_asked(court):
-    first_signs = elementwise("x + y", before="if x[0] * seen.setdefault('sign', x[0]) < 0: y = -y")
+    first_signs = elementwise(
+        "x + y", before="if float(x[0]) * seen.setdefault('sign', float(x[0])) < 0: y = -y"
+    )
     outcome = await court.verdict(ADD, "seen = {}\n" + first_signs)
     assert outcome.status == "incorrect"
 

@@ -89,7 +89,7 @@ async def test_an_outcome_is_kept_with_candidate_receipt_and_artifacts(store):
         elapsed_s=0.5,
     )
     assert await store.evaluations.candidate(outcome.candidate_id) == source
-    receipt = await store.evaluations.receipt(outcome.receipt_id)
+    receipt = await store.evaluations.tell_receipt(outcome.receipt_id)
     assert receipt.receipt == {"seed": 3}
     assert receipt.outcome == outcome
     log, ptx = outcome.artifacts
@@ -98,6 +98,19 @@ async def test_an_outcome_is_kept_with_candidate_receipt_and_artifacts(store):
     assert await store.evaluations.outcomes("task_1") == [outcome]
     assert await store.evaluations.outcomes("task_1", outcome.candidate_id) == [outcome]
     assert await store.evaluations.outcomes("task_1", "cand_other") == []
+
+
+async def test_trials_are_known_to_every_server_once_a_receipt_with_their_seeds_was_read(store):
+    await store.tasks.put(task(1))
+    outcome = Outcome(summary="Right.", status="correct", task_id="task_1")
+    receipt = {"workloads": {"default": {"trials": "one"}, "wide": {"trials": "two"}, "old": {}}}
+    kept = await store.evaluations.record(outcome, b"x", receipt=receipt)
+    assert await store.evaluations.told_since(0) == ([], 0)
+    for _ in range(2):
+        await store.evaluations.tell_receipt(kept.receipt_id)
+    told, number = await store.evaluations.told_since(0)
+    assert told == ["one", "two"]
+    assert await store.evaluations.told_since(number) == ([], number)
 
 
 async def test_one_candidate_is_kept_once_however_often_it_is_judged(store):
@@ -121,7 +134,7 @@ async def test_unknown_ids_give_none_whatever_they_hold(store):
     for odd in ("", "../../etc/passwd", "a\0b", "x" * 5000, "' OR 1=1 --", "%"):
         assert await store.evaluations.candidate(odd) is None
         assert await store.evaluations.artifact(odd) is None
-        assert await store.evaluations.receipt(odd) is None
+        assert await store.evaluations.tell_receipt(odd) is None
         assert await store.tasks.get(odd) is None
         assert await store.jobs.get(odd) is None
 

@@ -73,7 +73,7 @@ def serve(connection: Connection, folder: Path, engine: Engine) -> None:
             message: Reply = {"ok": candidate.operations[request["op"]](request, descriptors)}
         except BaseException as error:  # noqa: BLE001 - see above
             message = {"failure": candidate.failure(error), "findings": candidate.findings()}
-        message["integrity"] = candidate.integrity()
+        message["integrity"] = candidate.integrity(thorough=request["op"] == "finish")
         connection.send(message)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -142,12 +142,12 @@ class _Candidate:
         described = describe(root, self.file, phase=self.phase, not_here=self.engine.not_here)
         return described | decided | self.engine.fault()
 
-    def integrity(self) -> dict[str, Any]:
-        """Return what the candidate did to its process."""
+    def integrity(self, *, thorough: bool = False) -> dict[str, Any]:
+        """Return what the candidate did to its process; see `Watch.patched`."""
         if self.watch is None:
             return {}
         return {
-            "patched": self.watch.patched(),
+            "patched": self.watch.patched(thorough=thorough),
             "events": self.watch.events,
             "threads": self.watch.new_threads(),
         }
@@ -294,8 +294,11 @@ class _Candidate:
                 "path": path,
                 "dtype": dtype_name(leaf.dtype),
                 "shape": list(leaf.shape),
+                "stride": list(leaf.stride()),
                 "start": len(tensors),
             }
+            if leaf.is_neg() or leaf.is_conj():
+                entry["lazy"] = True
             if not self.engine.on_device(leaf):
                 entry["host"] = True
             tensors.append(leaf)

@@ -299,10 +299,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def _memory_of(self, tensors: Iterable[Tensor]) -> set[int]:
         """Return a number for the memory of each tensor; what is freed and used again is another one."""
-        strided = [tensor for tensor in tensors if tensor.layout is torch.strided]
-        for tensor in strided:
-            self._note(tensor)
-        return {self._numbers[tensor.untyped_storage()._cdata] for tensor in strided}  # noqa: SLF001 - its identity
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - a subclass may answer for another tensor
+            strided = [tensor for tensor in tensors if tensor.layout is torch.strided]
+            for tensor in strided:
+                self._note(tensor)
+            keys = [tensor.untyped_storage()._cdata for tensor in strided]  # noqa: SLF001 - its identity
+        return {self._numbers[key] for key in keys if key in self._numbers}
 
     def _note(self, tensor: Tensor) -> None:
         """Count a tensor's storage as alive until it is freed."""

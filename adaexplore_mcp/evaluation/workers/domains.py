@@ -99,8 +99,9 @@ def randomise_state(
 
     Constructor values hide what a candidate leaves out: a weight of ones, a bias of zeros. A parameter that is
     constant, or has one element, becomes its value + 0.25 · normal; any other one normal with the mean and standard
-    deviation it had, and standard normal / 8 where those are not finite (memory never written). Buffers and integer
-    parameters stay, unless a domain is declared for them.
+    deviation it had, and standard normal / 8 where those are not finite (memory never written). So do the running
+    statistics of normalisations; variances are multiplied by 0.5 to 1.5. Other buffers and integer parameters stay, unless a
+    domain is declared for them.
 
     Args:
         model: Its floating parameters change; those that share memory still share it.
@@ -116,7 +117,12 @@ def randomise_state(
     """
     generator = torch.Generator().manual_seed(seed)
     state: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
-    state |= {name: buffer for name, buffer in model.named_buffers(remove_duplicate=False) if name in domains}
+    statistics = _running_statistics(model)
+    state |= {
+        name: buffer
+        for name, buffer in model.named_buffers(remove_duplicate=False)
+        if name in domains or name in statistics
+    }
     if names is not None:
         state = {name: tensor for name, tensor in state.items() if name in names}
     written: set[int] = set()
@@ -127,11 +133,24 @@ def randomise_state(
             written.add(id(tensor))
             if name in domains:
                 tensor.copy_(apply_domain(name, tensor, domains[name], generator))
+            elif statistics.get(name) == "variance":
+                factors = 0.5 + torch.rand(tensor.shape, generator=generator)
+                tensor.mul_(factors.to(tensor.dtype).to(tensor.device))
             elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
                 tensor.copy_(_like(tensor, generator))
     # Read after all writes: a parameter may be a view of another one's memory.
     copies = {id(tensor): tensor.detach().clone() for tensor in state.values()}
     return {name: copies[id(tensor)] for name, tensor in state.items()}
+
+
+def _running_statistics(model: nn.Module) -> dict[str, str]:
+    """Return mean or variance by name of the buffers of normalisations: what they hold may be anything such."""
+    found: dict[str, str] = {}
+    for prefix, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None:  # noqa: SLF001 - the class of all of them
+            dot = f"{prefix}." if prefix else ""
+            found |= {f"{dot}running_mean": "mean", f"{dot}running_var": "variance"}
+    return found
 
 
 def _like(tensor: Tensor, generator: torch.Generator) -> Tensor:

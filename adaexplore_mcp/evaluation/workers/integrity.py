@@ -83,6 +83,7 @@ LAUNCHERS = (
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}
 NOTICED = STARTS_A_PROCESS | SIGNALS | LOOKS_AROUND | {"socket.connect"}
+MACHINERY = ("adaexplore_mcp.evaluation.workers.", "triton.language.", "triton.runtime.interpreter")
 MAX_EVENTS = 50
 MISSING = object()
 
@@ -143,6 +144,8 @@ class Watch:
     def __init__(self) -> None:
         self._bindings = list(_bindings())
         self._hooks = dict(_hooks())
+        self._machinery = list(_machinery())
+        self._modes = _modes()
         self._threads = {thread.ident for thread in threading.enumerate()}
         self.events: list[dict[str, str]] = []
         self.phase = "load"
@@ -182,9 +185,16 @@ class Watch:
 
         return noticed
 
-    def patched(self) -> list[str]:
-        """Return the names that no longer mean what they meant, such as torch.allclose; takes about 0.5 ms."""
-        changed = [binding.name for binding in self._bindings if binding.changed()]
+    def patched(self, *, thorough: bool = False) -> list[str]:
+        """Return the names that no longer mean what they meant, such as torch.allclose; takes about 0.5 ms.
+
+        Args:
+            thorough: Look at Triton's language and at what runs candidates here, too; takes several ms.
+        """
+        bindings = [*self._bindings, *self._machinery] if thorough else self._bindings
+        changed = [binding.name for binding in bindings if binding.changed()]
+        if left := [name for mode, name in _modes().items() if mode not in self._modes]:
+            changed.append(f"torch's dispatcher (a mode was left on: {left[0]})")
         changed += [name for name, (hooks, count) in self._hooks.items() if len(hooks) != count]
         return sorted(changed)[:MAX_EVENTS]
 
@@ -204,6 +214,30 @@ def _bindings() -> Iterator[_Binding]:
             for name in dir(holder):
                 if name not in names and not name.startswith("__"):
                     yield _Binding(f"{prefix}.{name}", names, name, MISSING, None)
+
+
+def _machinery() -> Iterator[_Binding]:
+    """Yield the functions of the modules that run kernels here, and those of their classes."""
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(MACHINERY) or name == __name__:
+            continue
+        for key, value in list(vars(module).items()):
+            if isinstance(value, types.FunctionType):
+                yield _Binding(f"{name}.{key}", vars(module), key, value, value.__code__)
+            elif isinstance(value, type) and value.__module__ == name:
+                for attribute, member in list(vars(value).items()):
+                    if isinstance(member, types.FunctionType):
+                        full = f"{name}.{key}.{attribute}"
+                        yield _Binding(full, vars(value), attribute, member, member.__code__)
+
+
+def _modes() -> dict[int, str]:
+    """Return the modes of torch's dispatcher that are on now, by identity."""
+    stacks = (
+        torch.utils._python_dispatch._get_current_dispatch_mode_stack(),  # noqa: SLF001 - nothing public tells
+        torch.overrides._get_current_function_mode_stack(),  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
+    )
+    return {id(mode): type(mode).__name__ for stack in stacks for mode in stack}
 
 
 def _hooks() -> Iterator[tuple[str, tuple[Mapping[Any, Any], int]]]:

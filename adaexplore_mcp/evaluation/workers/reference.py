@@ -48,6 +48,7 @@ __all__ = ["Machine", "run", "serve"]
 
 Reply = tuple[dict[str, Any], list[int]]
 WHOLE, LARGEST_WHOLE = "whole numbers", 8
+SOME_NEGATED, SOME = "some negated", 1 / 16
 FACTORS = {"negated": -1.0, "times 0.01": 0.01, "times 3": 3.0}
 NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
 """Faults that another run would show again."""
@@ -372,6 +373,11 @@ class _Reference:
                 transformed.append(path)
                 return apply_domain(path, leaf, str(domain), generator)
             scalable = domain == "normal" or (domain is None and looks_symmetric(leaf))
+            if transform == SOME_NEGATED and scalable:
+                transformed.append(path)
+                with torch.no_grad():
+                    leaf.copy_(_some_negated(leaf, generator))
+                return leaf
             if transform == WHOLE and scalable and not leaf.is_complex():
                 transformed.append(path)
                 with torch.no_grad():
@@ -467,6 +473,20 @@ def _replaced(arguments: Arguments, path: str, value: Tensor) -> Arguments:
     return arguments.map(lambda name, leaf: value if name == path else leaf)
 
 
+def _some_negated(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Return a tensor with the signs of a block of elements changed, not the first nor the last.
+
+    What looks at some elements, to know whether it has seen the values before, takes it for equal.
+    """
+    count = tensor.numel()
+    length = max(1, int(SOME * count))
+    start = 1 + int(torch.randint(max(1, count - 1 - length), (), generator=generator))
+    chosen = torch.zeros(count, dtype=torch.bool)
+    chosen[start : start + length] = True
+    where = chosen.reshape(tensor.shape).to(tensor.device)
+    return torch.where(where, -tensor.to(torch.float64), tensor.to(torch.float64)).to(tensor.dtype)
+
+
 def _whole(tensor: Tensor) -> Tensor:
     """Return whole numbers from 1 to 8 with the signs of some values: sums of their products are exact in float32."""
     wide = tensor.to(torch.float64)
@@ -539,6 +559,7 @@ def _expected(
             "path": path,
             "dtype": dtype_name(leaf.dtype),
             "shape": list(leaf.shape),
+            "stride": list(leaf.stride()),
             "start": len(tensors),
         }
         tensors.append(leaf)

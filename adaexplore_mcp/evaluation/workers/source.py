@@ -36,6 +36,9 @@ HALVES = frozenset({"half", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2
 RUNS_TEXT = frozenset({"exec", "eval", "compile", "__import__", "import_module", "run_path", "run_module"})
 LOADS_BINARIES = frozenset({"CDLL", "PyDLL", "load_library", "dlopen", "LoadLibrary"})
 BUILDS = frozenset({"load_inline", "RawKernel", "RawModule"})
+HIDES_WORK = frozenset(
+    {"_disable_current_modes", "_DisableTorchDispatch", "DisableTorchFunction", "_unset_dispatch_mode"}
+)
 LOOKS_INSIDE = frozenset({
     "get_objects", "get_referrers", "get_referents", "_getframe", "currentframe", "settrace", "setprofile", "__code__",
     "__globals__", "__closure__", "f_locals", "f_back",
@@ -163,6 +166,8 @@ def _of(node: ast.AST) -> Iterator[tuple[str, str]]:
     elif isinstance(node, ast.Attribute):
         if node.attr in HALVES and _dotted(node).split(".")[0] in {"torch", "tl", "triton"}:
             yield "half_type", f"uses {_dotted(node)}"
+        elif node.attr in HIDES_WORK:
+            yield "hides_work", f"uses {node.attr}: what torch does then is not counted"
         elif node.attr in LOOKS_INSIDE:
             yield "looks_inside", f"reads {node.attr}"
         elif _dotted(node) == "sys.modules":
@@ -172,6 +177,8 @@ def _of(node: ast.AST) -> Iterator[tuple[str, str]]:
 def _of_call(call: ast.Call) -> Iterator[tuple[str, str]]:
     name, dotted = _last_name(call.func), _dotted(call.func)
     plain = isinstance(call.func, ast.Name)
+    if name in HIDES_WORK and plain:
+        yield "hides_work", f"uses {name}: what torch does then is not counted"
     if name in FLAG_SETTERS:
         yield "global_flag", f"calls {name}"
     elif name == "autocast":

@@ -1,6 +1,7 @@
 """Walk the containers that tasks and candidates pass around, and name every leaf by its path.
 
-A value is a leaf, or a tuple, list or dict (with plain keys) of values. `x`, `xs[0]`, `batch['keep']` are paths.
+A value is a leaf, or a tuple, list or dict (with plain keys) of values. `x`, `xs[0]`, `batch['keep']` are paths. Subclasses
+are walked as what they hold, by the methods of the plain container: one that computes while it is walked gets no turn.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,10 +23,10 @@ def leaves(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[str,
         msg = f"containers nest deeper than {MAX_DEPTH} levels"
         raise RecursionError(msg)
     if isinstance(value, dict):
-        for key, item in value.items():
+        for key, item in dict.items(value):
             yield from leaves(item, f"{path}[{key!r}]", depth=depth + 1)
     elif isinstance(value, (tuple, list)):
-        for position, item in enumerate(value):
+        for position, item in enumerate(_items(value)):
             yield from leaves(item, f"{path}[{position}]", depth=depth + 1)
     else:
         yield path, value
@@ -42,15 +43,19 @@ def map_leaves(function: Callable[[str, Any], Any], value: Any, path: str = "", 
     if isinstance(value, dict):
         return {
             key: map_leaves(function, item, f"{path}[{key!r}]", depth=depth + 1)
-            for key, item in value.items()
+            for key, item in dict.items(value)
         }
     if isinstance(value, (tuple, list)):
         mapped = [
             map_leaves(function, item, f"{path}[{position}]", depth=depth + 1)
-            for position, item in enumerate(value)
+            for position, item in enumerate(_items(value))
         ]
         return tuple(mapped) if isinstance(value, tuple) else mapped
     return function(path, value)
+
+
+def _items(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
+    return tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
 
 
 def plain(leaf: object) -> str:

@@ -165,15 +165,27 @@ def test_a_single_element_changes_too():
 
 
 def test_buffers_and_integer_parameters_stay_unless_declared():
-    model = nn.BatchNorm1d(64)
+    model = nn.LayerNorm(64)
+    model.register_buffer("table", torch.ones(64))
     model.steps = nn.Parameter(torch.arange(4), requires_grad=False)
     assert randomise_state(model, 0, {}).keys() == {"weight", "bias", "steps"}
-    assert torch.equal(model.running_var, torch.ones(64))
+    assert torch.equal(model.table, torch.ones(64))
     assert model.steps.tolist() == [0, 1, 2, 3]
-    state = randomise_state(model, 0, {"running_var": "nonnegative", "elsewhere": "normal"})
-    assert state.keys() == {"weight", "bias", "steps", "running_var"}
-    assert (model.running_var >= 0).all()
-    assert model.running_var.std() > 0.1
+    state = randomise_state(model, 0, {"table": "nonnegative", "elsewhere": "normal"})
+    assert state.keys() == {"weight", "bias", "steps", "table"}
+    assert (model.table >= 0).all()
+    assert model.table.std() > 0.1
+
+
+def test_running_statistics_of_a_normalisation_are_drawn_anew_and_a_variance_stays_positive():
+    model = nn.Sequential(nn.BatchNorm1d(64), nn.InstanceNorm1d(64))
+    state = randomise_state(model, 0, {})
+    assert {"0.running_mean", "0.running_var"} <= state.keys()
+    assert "0.num_batches_tracked" not in state
+    assert model[0].running_mean.std() > 0.1
+    assert 0.5 <= model[0].running_var.min() < model[0].running_var.max() <= 1.5
+    same = nn.Sequential(nn.BatchNorm1d(64), nn.InstanceNorm1d(64))
+    assert torch.equal(randomise_state(same, 0, {})["0.running_var"], state["0.running_var"])
 
 
 def test_a_declared_domain_wins():
