@@ -477,20 +477,21 @@ class _Run:
         """Call for the first time.
 
         A masked load without `other` leaves lanes undefined. They hold NaN here, so that whatever uses them shows; a
-        GPU was seen to leave zeros, so a kernel that is right with zeros is not condemned, but told.
+        GPU was seen to leave zeros, so a kernel that is right with zeros, or raises without, is not condemned, but told.
         """
         try:
             await self._call(first, slot=0, detail=True, required=True)
         except _Decided:
-            found = self.seen.mismatch
-            if not self.interpreted or found is None or found.check not in UNDEFINED_LANES:
+            found, raised = self.seen.mismatch, self.seen.failure
+            wrong = found is not None and found.check in UNDEFINED_LANES
+            if not self.interpreted or not (wrong or (raised is not None and raised.kind == "exception")):
                 raise
             self.lanes = "zero"
-            self.seen.mismatch = None
+            self.seen.mismatch = self.seen.failure = None
             try:
-                await self._call(first, slot=0, required=True)
+                await self._call(first, slot=0, detail=raised is not None, required=True)
             except _Decided:
-                self.seen.mismatch = found
+                self.seen.mismatch, self.seen.failure = found, raised
                 raise
             self.seen.undefined_lanes = True
 

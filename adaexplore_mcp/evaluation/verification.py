@@ -23,7 +23,16 @@ TrialSource = Callable[[Workload, Sizes], Awaitable[TrialSet]]
 """Makes, or finds, the trials of a task at some sizes."""
 
 SIZE_CHECKS = frozenset(
-    {"values", "nonfinite", "precision_class", "shape", "unwritten", "out_of_bounds", "misaligned_access"}
+    {
+        "values",
+        "nonfinite",
+        "precision_class",
+        "shape",
+        "unwritten",
+        "out_of_bounds",
+        "misaligned_access",
+        "race",
+    }
 )
 """Checks that a kernel made for its full sizes may fail at small ones; looked at again at larger, aligned sizes."""
 LAST_MOMENT_S = 1.0

@@ -11,8 +11,8 @@ ADVICE = {
     "out_of_bounds": "Mask the access: every lane must lie inside its tensor.",
     "misaligned_access": "Align the address to the width of the access.",
     "unwritten": "Write every element: look at the grid, the mask and the last partial block.",
-    "precision_class": "Use float32 arithmetic (input_precision='ieee' in tl.dot), or register the task with precision "
-    "relaxed if lower precision is wanted.",
+    "precision_class": "Use float32 arithmetic: input_precision='ieee' in tl.dot, no narrower types in between, and for small "
+    "values what keeps their digits, such as expm1; or register the task with precision relaxed if less is wanted.",
     "dtype": "Return the reference's dtype.",
     "shape": "Return the reference's shape.",
     "structure": "Return as many tensors, in the same containers, as the reference.",

@@ -421,7 +421,7 @@ class _Floating:
             result.check = "precision_class"
             result.detail = (
                 f"right to {result.precision_class} precision only (relative error {rms_error / self.rms:.1e}); this "
-                "float32 task asks for float32 arithmetic: in tl.dot pass input_precision='ieee', keep casts out"
+                "float32 task asks for float32 arithmetic"
             )
         else:
             result.check = "values"

@@ -29,10 +29,10 @@ BLOCKS = 2
 
 
 class Fresh:
-    """Fills fresh memory of this process with `poison`, from `install` on."""
+    """Fills fresh memory of this process with `poison`, from `install` on; with None not at all."""
 
     def __init__(self) -> None:
-        self.poison: Poison = "nan"
+        self.poison: Poison | None = "nan"
 
     def install(self) -> None:
         """Wrap what makes uninitialised tensors."""
@@ -47,25 +47,30 @@ class Fresh:
         @functools.wraps(make)
         def made(*arguments: Any, **keywords: Any) -> Tensor:  # noqa: ANN401 - as torch's
             tensor = make(*arguments, **keywords)
-            if torch.compiler.is_compiling():  # traced: the fill would become part of the candidate's program
+            poison = self.poison
+            if (
+                poison is None or torch.compiler.is_compiling()
+            ):  # traced: the fill would become part of the candidate's program
                 return tensor
             # Capturing a graph would record the fill, and replay it in every call.
             if tensor.is_cuda and tensor.layout is torch.strided and not _capturing():
                 with torch.no_grad():
-                    fill(tensor, self.poison)
+                    fill(tensor, poison)
             return tensor
 
         return made
 
     def prepare(self, size: int) -> None:
         """Fill and free blocks of a size in bytes, that of the outputs; where memory is short, nothing is done."""
+        if (poison := self.poison) is None:
+            return
         free, _ = torch.cuda.mem_get_info()
         if BLOCKS * size > free // 4:
             return
         with contextlib.suppress(torch.OutOfMemoryError):  # of what this process may take
             blocks = [torch.zeros(-(-size // 4), device="cuda") for _ in range(BLOCKS)]
             for block in blocks:
-                fill(block, self.poison)
+                fill(block, poison)
 
 
 def _capturing() -> bool:
