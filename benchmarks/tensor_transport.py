@@ -186,7 +186,7 @@ def receive_ipc(peer: Connection, size: int) -> None:
     for message, _ in rounds(peer):
         handle = [bytes.fromhex(part) if isinstance(part, str) else part for part in message["handle"]]
         since = time.monotonic()
-        storage = torch.UntypedStorage._new_shared_cuda(*handle)  # noqa: SLF001 - as above
+        storage = torch.UntypedStorage._new_shared_cuda(*handle)
         copy = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)[:size].clone()
         peer.send({"ms": milliseconds(since)})
         assert int(copy[0]) == 3
