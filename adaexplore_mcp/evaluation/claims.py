@@ -29,6 +29,7 @@ MAX_ITEMS = 200
 MAX_CONFIGURATIONS = 4096
 MAX_TEXT = 20_000
 MAX_LINE = 1 << 30
+NO_NAME = re.compile(r"[^\w.$<>]")
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters but newline and tab, and those that turn the direction of writing."""
 
@@ -41,6 +42,11 @@ def text(source: Mapping[str, Any], name: str, limit: int = 400) -> str:
 
 def _clean(value: str, limit: int) -> str:
     return CONTROLS.sub("", value[:limit])
+
+
+def name_in(source: Mapping[str, Any], name: str, limit: int = 120) -> str:
+    """Return what should be the name of a class or a function, with nothing in it but what a name can hold."""
+    return NO_NAME.sub("_", text(source, name, limit))
 
 
 def number(source: Mapping[str, Any], name: str) -> int:
@@ -62,7 +68,11 @@ def counts(source: Mapping[str, Any], name: str) -> dict[str, int]:
     value = source.get(name)
     if not isinstance(value, dict):
         return {}
-    kept = [(_clean(key, 120), count) for key, count in value.items() if type(count) is int and count >= 0]
+    kept = [
+        (NO_NAME.sub("_", _clean(key, 120)), count)
+        for key, count in value.items()
+        if type(count) is int and count >= 0
+    ]
     return dict(kept[:MAX_ITEMS])
 
 
@@ -105,11 +115,11 @@ class Failure:
         return cls(
             kind=text(claim, "kind", 20) or "exception",
             phase=text(claim, "phase", 20) or "run",
-            type=text(claim, "type", 100) or "Exception",
+            type=name_in(claim, "type", 100) or "Exception",
             message=text(claim, "message", 3000),
             line=min(number(claim, "line"), MAX_LINE),
             source=text(claim, "source"),
-            kernel=text(claim, "kernel", 120),
+            kernel=name_in(claim, "kernel"),
             traceback=text(claim, "traceback", MAX_TEXT),
         )
 
@@ -157,7 +167,7 @@ class Progress:
         if not isinstance(claim, dict):
             return None
         names = ("launch", "done", "total", "operations")
-        return cls(text(claim, "kernel", 120), *(number(claim, name) for name in names))
+        return cls(name_in(claim, "kernel"), *(number(claim, name) for name in names))
 
     def __str__(self) -> str:
         """Say it in words."""
@@ -171,7 +181,7 @@ def findings(reply: Mapping[str, Any]) -> list[Finding]:
     return [
         Finding(
             kind=text(each, "kind", 40),
-            kernel=text(each, "kernel", 120),
+            kernel=name_in(each, "kernel"),
             line=min(number(each, "line"), MAX_LINE),
             detail=text(each, "detail"),
             atomics_used=each.get("atomics_used") is True,
@@ -383,7 +393,7 @@ def builds(reply: Mapping[str, Any]) -> list[BuildClaim]:
         options = options if isinstance(options, dict) else {}
         found.append(
             BuildClaim(
-                kernel=text(each, "kernel", 120),
+                kernel=name_in(each, "kernel"),
                 registers=number(each, "registers"),
                 spill_bytes=number(each, "spill_bytes"),
                 shared_bytes=number(each, "shared_bytes"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from adaexplore_mcp.evaluation.claims import Failure
-from adaexplore_mcp.evaluation.reporting import brief, excerpt
+from adaexplore_mcp.evaluation.reporting import brief, excerpt, quoted
 from adaexplore_mcp.evaluation.session import EndReport
 from adaexplore_mcp.evaluation.wording import fix
 from adaexplore_mcp.models import ErrorExcerpt, Evidence, Stage, Status
@@ -50,7 +50,7 @@ def of_fault(failure: Failure) -> Decision:
     return Decision(
         "crashed",
         stage_of(failure.phase),
-        f"Crashed{kernel}: {failure.message} ({doing(failure.phase)}).",
+        f"Crashed{kernel}: {brief(failure)} ({doing(failure.phase)}).",
         next_step,
         check=check,
         error=excerpt(failure),
@@ -66,7 +66,7 @@ def of_exception(failure: Failure) -> Decision:
             return Decision(
                 "crashed",
                 stage,
-                f"The candidate ended its process: {failure.message} ({doing(stage)}).",
+                f"The candidate ended its process: {quoted(failure.message)} ({doing(stage)}).",
                 "Remove the exit and submit again.",
                 check="exit",
                 error=error,
@@ -100,7 +100,7 @@ def of_exception(failure: Failure) -> Decision:
             return Decision(
                 "unsupported",
                 stage,
-                f"Cannot be judged here: {failure.message}",
+                f"Cannot be judged here: {quoted(failure.message)}.",
                 "Leave it out, or check it on a GPU yourself.",
                 reason="needs_gpu",
                 error=error,

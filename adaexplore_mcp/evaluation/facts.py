@@ -18,6 +18,7 @@ SIGNS = {
             "fallback_branch",
             "hides_work",
             "runs_text",
+            "reads_files",
             "loads_binary",
             "looks_inside",
             "torch_compile",
@@ -40,7 +41,7 @@ def facts(results: Sequence[WorkloadResult]) -> Facts | None:
         for name, count in (full.operators or seen.operators).items()
         if name not in HARMLESS_OPERATORS
     }
-    if not result.numerics.calls and not launches and not operators:
+    if not result.numerics.calls and not launches and not operators and not result.numerics.source.signs:
         return None
     share = result.library_share
     return Facts(

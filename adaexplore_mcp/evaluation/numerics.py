@@ -23,12 +23,11 @@ __all__ = ["NumericsReport", "Setting", "run_numerics"]
 
 REPEATS_S = 0.08  # a kernel that is cheap enough is called again and again for this long
 SHUFFLED_FACTOR = 3.0
-MOST_CONFIGURATIONS = 64
 ELSEWHERE_SLOT = 4
 ELSEWHERE_S = 5.0
 CHEAP_S = 1.0
 MIN_CALLS = 8
-MOST_CERTAIN_CALLS = 14
+MOST_MORE_CALLS = 4
 MAX_CALLS = 24
 CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than the first
 UNDEFINED_LANES = frozenset({"values", "nonfinite", "unwritten"})
@@ -61,7 +60,7 @@ async def run_numerics(
     started = time.monotonic()
     seen = NumericsReport()
     async with setting.buffers.candidate() as session:
-        run = _Run(setting, session, candidate, trials, seen)
+        run = Calls(setting, session, candidate, trials, seen)
         try:
             with contextlib.suppress(Decided):
                 await (run.first() if once else run.all())
@@ -95,7 +94,7 @@ async def run_numerics(
 async def _elsewhere(setting: Setting, session: Session, candidate: Candidate, trials: TrialSet) -> str:
     """Call a candidate, which was right, once at other sizes; return what went wrong."""
     seen = NumericsReport(stage="run")
-    run = _Run(setting, session, candidate, trials, seen)
+    run = Calls(setting, session, candidate, trials, seen)
     try:
         with contextlib.suppress(Decided):
             await run.again_at_other_sizes()
@@ -110,7 +109,7 @@ async def _elsewhere(setting: Setting, session: Session, candidate: Candidate, t
     return f"{seen.failure.type}: {seen.failure.message}" if seen.failure is not None else ""
 
 
-class _Run(WhoseWork):
+class Calls(WhoseWork):
     """All calls of a candidate, in order."""
 
     @property
@@ -134,20 +133,13 @@ class _Run(WhoseWork):
 
     async def all(self) -> None:
         """Do everything in order."""
-        await self.first()
         constructor = self.trials.named("constructor")
-        first, others = constructor[0], constructor[1:]
-        for position, other in enumerate(others):
-            if position == 0 or self._affordable():
-                name = f"{other.name}, at the same addresses"
-                await self._call(other, slot=0, name=name, required=position == 0)
+        first = constructor[0]
+        await self.first()
+        await self._other_values(constructor[1:])
         await self._again(first)
-        if self._affordable():
-            await self._call(first, slot=1, name="first inputs, at other addresses")
-        configurations = max(self.seen.facts.autotuned.values(), default=0)
-        if configurations and self._affordable(1.5 * (configurations + 1)):
-            # As the first call on a GPU: all configurations run, so an update without reset_to_zero shows.
-            await self._call(first, slot=1, name="first inputs, while it is autotuned", tune=True)
+        await self._other_addresses(first)
+        await self._tuned(first)
         await self._configurations(first)
         await self._repeat(constructor)
         await self._again(first)
@@ -176,7 +168,39 @@ class _Run(WhoseWork):
             except Decided:
                 self.seen.mismatch, self.seen.failure = found, raised
                 raise
+            if raised is not None and not await self._raises_again(first):
+                self.seen.failure = raised
+                raise Decided from None
             self.seen.undefined_lanes = True
+
+    async def _raises_again(self, first: Trial) -> bool:
+        """Tell whether the first call raises again with undefined lanes of NaN: else something other made it raise."""
+        self.lanes = "nan"
+        try:
+            await self._call(first, slot=0, required=True)
+        except Decided:
+            again, self.seen.failure, self.seen.mismatch = self.seen.failure, None, None
+            self.lanes = "zero"
+            return again is not None and again.kind == "exception"
+        return False
+
+    async def _other_values(self, trials: Sequence[Trial]) -> None:
+        """Call with other values at the addresses of the first ones."""
+        for position, other in enumerate(trials):
+            if position == 0 or self._affordable():
+                name = f"{other.name}, at the same addresses"
+                await self._call(other, slot=0, name=name, required=position == 0)
+
+    async def _other_addresses(self, first: Trial) -> None:
+        """Call with the first values elsewhere in memory."""
+        if self._affordable():
+            await self._call(first, slot=1, name="first inputs, at other addresses")
+
+    async def _tuned(self, first: Trial) -> None:
+        """Call as for the first time on a GPU: all configurations run, so an update without reset_to_zero shows."""
+        configurations = max(self.seen.facts.autotuned.values(), default=0)
+        if configurations and self._affordable(1.5 * (configurations + 1)):
+            await self._call(first, slot=1, name="first inputs, while it is autotuned", tune=True)
 
     async def _configurations(self, first: Trial) -> None:
         """Run every autotune configuration once for its numbers, as far as time allows."""
@@ -184,7 +208,7 @@ class _Run(WhoseWork):
         end = time.monotonic() + CONFIGURATIONS_S
         ready = range(count) if self.setting.configurations is None else self.setting.configurations
         # In any order: where time does not do for all, none is certain to be left out.
-        for config in self.random.sample(ready[1:], max(0, min(len(ready) - 1, MOST_CONFIGURATIONS))):
+        for config in self.random.sample(ready[1:], max(0, len(ready) - 1)):
             if time.monotonic() > end or not self._affordable():
                 break
             await self._call(
@@ -199,7 +223,7 @@ class _Run(WhoseWork):
         which is the last, and what keeps a result is wrong at once.
         """
         end = time.monotonic() + REPEATS_S
-        calls = self.random.randint(MIN_CALLS, MOST_CERTAIN_CALLS)
+        calls = max(MIN_CALLS, self.seen.calls) + self.random.randint(0, MOST_MORE_CALLS)
         while self.seen.calls < MAX_CALLS and self._affordable(2.0):
             if time.monotonic() > end and (self.seen.calls >= calls or self.longest_call_s > 1.0):
                 break

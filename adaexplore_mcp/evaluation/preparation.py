@@ -403,6 +403,8 @@ class _Trials:
             if found is None:
                 continue
             trial, answer = found
+            if transform == "times 0.01" and made:
+                _note_typical(trial, made[0])
             made.append(trial)
             if not first:
                 first = answer
@@ -578,6 +580,14 @@ def _applies(
         return False
     declared = any(domain != "keep" for domain in definition.domains.values())
     return transform != "redrawn" or declared
+
+
+def _note_typical(trial: Trial, first: Trial) -> None:
+    """Note in a trial of small inputs how large the outputs are without that."""
+    sizes = {entry["path"]: float(entry["rms"]) for entry in first.expected.message if "rms" in entry}
+    for entry in trial.expected.message:
+        if "rms" in entry:
+            entry["typical"] = sizes.get(entry["path"], 0.0)
 
 
 def _floating(trial: Trial) -> bool:

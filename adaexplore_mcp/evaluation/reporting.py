@@ -20,6 +20,7 @@ __all__ = [
     "compiled",
     "evidence_of",
     "excerpt",
+    "quoted",
     "scope",
     "seconds",
 ]
@@ -136,10 +137,15 @@ class WorkloadResult:
 
 def brief(failure: Failure) -> str:
     """Return a failure in one line, without a full stop."""
-    message = " ".join(failure.message.split())
-    short = message.rstrip(".") if len(message) <= 240 else f"{message[:200]} …"
+    said = f": {quoted(failure.message)}" if failure.message.strip() else ""
     where = f" (line {failure.line})" if failure.line else ""
-    return f"{failure.type}: {short}{where}".rstrip(".")
+    return f"{failure.type}{said}{where}"
+
+
+def quoted(message: str) -> str:
+    """Return a text that a candidate may have chosen, shortened to one line, in quotes that it cannot end."""
+    line = " ".join(message.split()).replace('"', "'")
+    return f'"{line.rstrip(".")}"' if len(line) <= 240 else f'"{line[:200]} …"'
 
 
 def excerpt(failure: Failure) -> ErrorExcerpt:

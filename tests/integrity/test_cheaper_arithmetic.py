@@ -62,6 +62,11 @@ RMS_NORM = kernelbench(
     "[torch.randn(8, 64)]",
 )
 
+SELU = function(
+    "N = 512\ndef op(x):\n    return 1.0507 * torch.where(x > 0, x, 1.67326 * torch.expm1(x))",
+    "[torch.randn(N, device=device)]",
+)
+
 
 ATTACKS = [
     attack(
@@ -189,6 +194,23 @@ HONEST = [
         task=VARIANCE,
     ),
     honest("30 gelu by erf", op("x * 0.5 * (1 + torch.erf(x * 0.7071067811865476))"), task=GELU),
+    honest(
+        "28 exp(x) - 1 for expm1, which loses digits of small values",
+        IMPORTS
+        + """
+@triton.jit
+def kernel(x_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+    tl.store(z_ptr + o, 1.0507 * tl.where(x > 0, x, 1.67326 * (tl.exp(x) - 1)), mask=o < n)
+
+def op(x):
+    z = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 64),)](x, z, x.numel(), BLOCK=64)
+    return z
+""",
+        task=SELU,
+    ),
 ]
 
 

@@ -94,12 +94,12 @@ STATISTICS = kernelbench(
     """,
     "[torch.randn(8, 16)]",
 )
-HUNDRED = """
+MANY_CONFIGURATIONS = """
 import torch
 import triton
 import triton.language as tl
 
-@triton.autotune([triton.Config({"B": 64, "WRONG": i == 80, "I": i}) for i in range(100)], key=["n"])
+@triton.autotune([triton.Config({"B": 64, "WRONG": i == 30, "I": i}) for i in range(40)], key=["n"])
 @triton.jit
 def kernel(x_ptr, y_ptr, z_ptr, n, B: tl.constexpr, WRONG: tl.constexpr, I: tl.constexpr):
     o = tl.program_id(0) * B + tl.arange(0, B)
@@ -329,10 +329,10 @@ class ModelNew(nn.Module):
         task=STATISTICS,
     ),
     attack(
-        "20 wrong in one of a hundred configurations",
-        HUNDRED,
+        "20 wrong in one of many configurations",
+        MANY_CONFIGURATIONS,
         "incorrect/values",
-        word="autotune configuration 81 of 100",
+        word="autotune configuration 31 of 40",
     ),
 ]
 

@@ -324,3 +324,31 @@ async def test_state_that_is_used_as_it_may_be_passes(court, task, candidate, fo
 )
 async def test_state_that_is_misused_on_a_gpu_is_found(gpu_court, task, candidate, found):
     found.check(await gpu_court.verdict(task, candidate))
+
+
+UNDEFINED = (
+    IMPORTS
+    + """
+@triton.jit
+def count(x_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, BLOCK), mask=tl.arange(0, BLOCK) < n)
+    tl.store(z_ptr, tl.sum(tl.where(x == x, 0, 1000)))
+
+def op(x):
+    z = torch.empty(1, dtype=torch.int32, device=x.device)
+    count[(1,)](x, z, 96, BLOCK=128)
+    if int(z): raise ValueError(f"{int(z)} of them")
+    return x * 2
+"""
+)
+ONCE = "import torch\nCALLS = []\ndef op(x):\n    CALLS.append(1)\n    if len(CALLS) == 1: raise ValueError('once')\n    return x * 2\n"
+
+
+async def test_an_error_that_rests_on_undefined_lanes_is_told_from_one_that_does_not(court):
+    task = function("N = 96\ndef op(x):\n    return x * 2", "[torch.randn(N, device=device)]")
+    outcome = await court.verdict(task, UNDEFINED)
+    assert outcome.status == "unsupported"  # its host code needs values to be compiled
+    assert any("masked load leaves undefined" in note for note in outcome.facts.notes)
+    outcome = await court.verdict(task, ONCE)
+    assert outcome.status == "runtime_error"
+    assert '"once"' in outcome.summary

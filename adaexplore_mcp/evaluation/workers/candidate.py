@@ -229,6 +229,7 @@ class _Candidate:
                 facts = library_work(cost)
             else:
                 outputs = function(*inputs.args, **inputs.kwargs)
+            seen.returned()
             reply = self._export(outputs, inputs, descriptors[0], request["room"])
             reply |= {"programs_run": seen.programs()}
         self.watch.phase = "between calls"

@@ -2,7 +2,8 @@
 
 The yardstick is the reference itself: how far its own result, in its own dtype, lies from its result in float64. With
 
-    scale_i = |wide_i| + rms(wide)            what an error at element i is measured against
+    scale_i = |wide_i| + rms(wide)            what an error at element i is measured against; where inputs were scaled
+                                              down, at least the rms that the output has without
     own     = 99.9th percentile of |reference_i - wide_i| / scale_i
     floor   = 8 · eps(float32) · sqrt(K) + 2 · eps(dtype of a half output)
 
@@ -105,6 +106,7 @@ def compare(
     *,
     accumulation: int = 1,
     poison: torch.Tensor | None = None,
+    typical: float = 0.0,
     totals: Totals = CHUNKED,
 ) -> Comparison:
     """Compare one output.
@@ -116,6 +118,8 @@ def compare(
             reference itself stands in, and the yardstick is the floor alone.
         rule: From the task's policy.
         accumulation: K, see the module.
+        typical: Root mean square of this output where inputs are as the task draws them: what they are scaled down to has
+            the rounding of that size, as in exp(x) - 1.
         poison: What fresh memory of this dtype was filled with, shape (), to recognise what was never written.
         totals: Computes sums and counts.
     """
@@ -135,7 +139,9 @@ def compare(
             wide is not None,
             poison,
         )
-        return _Floating(outputs, reference.shape, totals, rule=rule, accumulation=accumulation).compare()
+        floating = _Floating(outputs, reference.shape, totals, rule=rule, accumulation=accumulation)
+        floating.typical = typical
+        return floating.compare()
     return _exact(got, reference, wide, poison)
 
 
@@ -221,6 +227,7 @@ class _Floating:
         self.rule = rule
         self.accumulation = max(1, accumulation)
         self.count = self.reference.numel()
+        self.typical = 0.0
 
     def compare(self) -> Comparison:
         """Return the verdict."""
@@ -235,7 +242,7 @@ class _Floating:
         finite, total, square, own_square = self.totals.expected(self.outputs)
         self.finite = max(1, finite)
         self.mean = total / self.finite
-        self.rms = math.sqrt(square / self.finite)
+        self.rms = max(math.sqrt(square / self.finite), self.typical)
         self.std = math.sqrt(max(0.0, square / self.finite - self.mean**2))
         self.own_rms_error = math.sqrt(own_square / self.finite)
         self.own = self._own_percentile()

@@ -15,6 +15,10 @@ __all__ = ["Engine", "Run"]
 class Run(Protocol):
     """One call of a candidate, while it goes on and afterwards."""
 
+    def returned(self) -> None:
+        """Take note that the candidate's code has ended; what follows is the harness's."""
+        ...
+
     def programs(self) -> int:
         """Return how many programs ran in all launches."""
         ...

@@ -41,6 +41,7 @@ WATCHED: Mapping[str, Any] = {
     "numpy.testing": np.testing,
     "os": os,
 }
+CLOCKS = ("Event", "Stream", "CUDAGraph")
 HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -205,7 +206,10 @@ class Watch:
 
 def _bindings() -> Iterator[_Binding]:
     """Yield every watched name with what it means now."""
-    for prefix, holder in WATCHED.items():
+    clocks = {
+        f"torch.cuda.{name}": getattr(torch.cuda, name) for name in CLOCKS
+    }  # as they are on this machine
+    for prefix, holder in {**WATCHED, **clocks}.items():
         names = vars(holder)
         for name, value in names.items():
             if callable(value) or isinstance(value, (property, staticmethod, classmethod)):

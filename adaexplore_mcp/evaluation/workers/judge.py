@@ -273,6 +273,7 @@ class Judge:
                 rule,
                 accumulation=request["accumulation"],
                 poison=_fill_of(own, request["poison"]),
+                typical=float(entry.get("typical", 0.0)),
                 totals=self.totals,
             )
             if not comparison.passed or (comparison.nrmse or 0.0) >= (worst[1].nrmse or 0.0):

@@ -562,6 +562,8 @@ def _expected(
             "stride": list(leaf.stride()),
             "start": len(tensors),
         }
+        if leaf.is_floating_point() and leaf.numel():
+            entry["rms"] = float(leaf.detach().double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
         tensors.append(leaf)
         exact = wide_leaves.get(path)
         if isinstance(exact, Tensor) and exact.shape == leaf.shape:

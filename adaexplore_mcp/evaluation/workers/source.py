@@ -35,6 +35,9 @@ FLAG_SETTERS = frozenset(
 HALVES = frozenset({"half", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8e4nv", "float8e5"})
 RUNS_TEXT = frozenset({"exec", "eval", "compile", "__import__", "import_module", "run_path", "run_module"})
 LOADS_BINARIES = frozenset({"CDLL", "PyDLL", "load_library", "dlopen", "LoadLibrary"})
+READS_FILES = frozenset(
+    {"open", "read_text", "read_bytes", "listdir", "scandir", "iterdir", "glob", "rglob", "readlink"}
+)
 BUILDS = frozenset({"load_inline", "RawKernel", "RawModule"})
 HIDES_WORK = frozenset(
     {"_disable_current_modes", "_DisableTorchDispatch", "DisableTorchFunction", "_unset_dispatch_mode"}
@@ -189,6 +192,8 @@ def _of_call(call: ast.Call) -> Iterator[tuple[str, str]]:
         yield "half_type", f"converts by .{name}()"
     elif name in RUNS_TEXT and (plain or dotted.startswith(("importlib", "runpy", "builtins"))):
         yield "runs_text", f"calls {name}: what it runs does not stand in the source"
+    elif name in READS_FILES and (name != "open" or plain or dotted in {"os.open", "io.open"}):
+        yield "reads_files", f"looks at files by {name}: nothing of the reference is where it runs"
     elif name in LOADS_BINARIES:
         yield "loads_binary", f"loads a library by {name}"
     elif name in BUILDS:

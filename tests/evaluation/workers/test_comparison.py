@@ -53,7 +53,7 @@ def test_tf32_operands_fail_a_float32_task_as_a_matter_of_precision(k):
     result = compare(tf32(a) @ tf32(b), reference, wide, MATCH, accumulation=k)
     assert not result.passed
     assert (result.check, result.precision_class) == ("precision_class", "tf32")
-    assert "input_precision" in result.detail
+    assert "float32 arithmetic" in result.detail
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -230,3 +230,13 @@ def test_any_two_outputs_give_a_verdict_that_json_can_carry(got, expected, preci
 def test_an_output_always_matches_itself(values):
     reference = torch.tensor(values)
     assert compare(reference.clone(), reference, reference.double(), MATCH).passed
+
+
+def test_outputs_of_inputs_scaled_down_are_held_to_the_rounding_of_their_usual_size():
+    x = 0.01 * torch.randn(4096, generator=torch.Generator().manual_seed(0))
+    wide = torch.expm1(x.double())
+    got, reference = torch.exp(x) - 1, torch.expm1(x)
+    assert not compare(got, reference, wide, Rule()).passed
+    assert compare(got, reference, wide, Rule(), typical=1.0).passed
+    assert not compare(got * 1.001, reference, wide, Rule(), typical=1.0).passed
+    assert not compare(torch.zeros_like(x), reference, wide, Rule(), typical=1.0).passed

@@ -101,6 +101,8 @@ def test_what_honest_code_does_around_a_launch_is_none(source):
         ("import ctypes\nctypes.CDLL('libcublas.so')", "loads_binary"),
         ("import gc\ngc.get_objects()", "looks_inside"),
         ("import sys\nsys._getframe(1).f_locals", "looks_inside"),
+        ("text = open('reference.py').read()", "reads_files"),
+        ("import glob\nglob.glob('/proc/self/fd/*')", "reads_files"),
         ("from torch.utils.cpp_extension import load_inline\nload_inline('x', '')", "builds_native"),
     ],
 )
@@ -116,6 +118,7 @@ def test_what_a_reader_should_look_at_is_named(source, kind):
         "model.eval()",
         "deterministic = True",
         "half = n // 2",
+        "door.open()",
         '"""exec, allow_tf32 = True, gc.get_objects()"""',
     ],
 )

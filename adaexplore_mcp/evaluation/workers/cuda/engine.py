@@ -94,9 +94,12 @@ class CudaEngine:
             good=self._good,
             stubbed=request["stubbed"],
             times=times,
+            over=(timing := contextlib.ExitStack()).close,
         )
         self._recorder.current = launches
-        with contextlib.nullcontext() if times is None else times:
+        with timing:
+            if times is not None:
+                timing.enter_context(times)
             yield launches
         if tf32_is_on():
             self._note("It switched TF32 on for torch's own operators.")

@@ -54,6 +54,7 @@ class Launches:
         good: See `workers.tuning.Tuning`.
         stubbed: Kernels whose launches do nothing.
         times: Told of the device's work for launches; None where nobody asks.
+        over: Called when the candidate's code has ended.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Launches:
         good: Mapping[str, Sequence[bool]] | None = None,
         stubbed: Collection[str] = (),
         times: DeviceTimes | None = None,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
         self.launches: list[Launch] = []
         self.autotuned: dict[str, int] = {}
@@ -75,6 +77,11 @@ class Launches:
         self.times = times
         self.told = 0
         self._notes = notes
+        self._over = over
+
+    def returned(self) -> None:
+        """Take no more times."""
+        self._over()
 
     def programs(self) -> int:
         """Return how many programs were launched."""
