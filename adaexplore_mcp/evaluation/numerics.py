@@ -21,13 +21,13 @@ from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["NumericsReport", "Setting", "run_numerics"]
 
-REPEATS_S = 0.08  # a kernel that is cheap enough is called again and again for this long
+REPEATS_S = 0.03  # a kernel that is cheap enough is called again and again for this long
 SHUFFLED_FACTOR = 3.0
 ELSEWHERE_SLOT = 4
 ELSEWHERE_S = 5.0
 CHEAP_S = 1.0
 MIN_CALLS = 8
-MOST_MORE_CALLS = 4
+MOST_MORE_CALLS = 3
 MAX_CALLS = 24
 CONFIGURATIONS_S = 2.0  # time for running autotune configurations other than the first
 UNDEFINED_LANES = frozenset({"values", "nonfinite", "unwritten"})
@@ -223,7 +223,7 @@ class Calls(WhoseWork):
         which is the last, and what keeps a result is wrong at once.
         """
         end = time.monotonic() + REPEATS_S
-        calls = max(MIN_CALLS, self.seen.calls) + self.random.randint(0, MOST_MORE_CALLS)
+        calls = max(MIN_CALLS, self.seen.calls + 1) + self.random.randint(0, MOST_MORE_CALLS)
         while self.seen.calls < MAX_CALLS and self._affordable(2.0):
             if time.monotonic() > end and (self.seen.calls >= calls or self.longest_call_s > 1.0):
                 break
