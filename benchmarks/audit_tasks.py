@@ -7,63 +7,45 @@ file already is not looked at again, so a run that was cut short goes on where i
 """
 
 import argparse
-import json
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
 import anyio
+from batch import Row, rows_of, work_through
 
 from adaexplore_mcp.errors import AdaExploreError
-from adaexplore_mcp.memory_store import Store
 from adaexplore_mcp.models import Policy, RegisterRequest
-from adaexplore_mcp.services.connect import connect
-from adaexplore_mcp.settings import load_settings
+from adaexplore_mcp.services.container import Collaborators
 
 
 async def run(arguments: argparse.Namespace) -> None:
     """Register what is not in the output yet."""
     out = Path(arguments.out)
-    done = {json.loads(line)["name"] for line in out.read_text().splitlines()} if out.exists() else set()
+    done = {row["name"] for row in rows_of(out)}
     todo = sorted(
         (path for path in Path(arguments.tasks).glob("*.py") if path.stem not in done),
         key=lambda path: (len(path.stem.partition("_")[0]), path.stem),
     )
-    with tempfile.TemporaryDirectory() as home:
-        devices = [arguments.device] if arguments.device else []
-        settings = load_settings({"home": home, "parallel": arguments.parallel, "devices": devices})
-        services = connect(settings, Store(settings.database))
 
-        async def work() -> None:
-            while todo:
-                path = todo.pop(0)
-                started = time.monotonic()
-                row = {"name": path.stem, "findings": [], "refused": ""}
-                try:
-                    request = RegisterRequest(
-                        name=path.stem,
-                        source=path.read_bytes(),
-                        policy=Policy(precision=arguments.precision),
-                    )
-                    row["findings"] = (await services.tasks.register(request, lambda _: None)).findings
-                except AdaExploreError as error:
-                    row["refused"] = str(error)
-                row["seconds"] = round(time.monotonic() - started, 2)
-                with out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-
+    async def audit(services: Collaborators, path: Path) -> Row:
+        started = time.monotonic()
+        row: Row = {"name": path.stem, "findings": [], "refused": ""}
         try:
-            async with anyio.create_task_group() as group:
-                for _ in range(arguments.parallel):
-                    group.start_soon(work)
-        finally:
-            await services.evaluations.aclose()
+            request = RegisterRequest(
+                name=path.stem, source=path.read_bytes(), policy=Policy(precision=arguments.precision)
+            )
+            row["findings"] = (await services.tasks.register(request, lambda _: None)).findings
+        except AdaExploreError as error:
+            row["refused"] = str(error)
+        return row | {"seconds": round(time.monotonic() - started, 2)}
+
+    await work_through(todo, audit, out, parallel=arguments.parallel, device=arguments.device)
 
 
 def table(out: Path) -> None:
     """Print every finding, and times."""
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = rows_of(out)
     rows.sort(key=lambda row: (len(row["name"].partition("_")[0]), row["name"]))
     for row in rows:
         for finding in [*row["findings"], *filter(None, [row["refused"]])]:

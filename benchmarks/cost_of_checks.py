@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import anyio
+from batch import Row, rows_of
 
 from adaexplore_mcp.errors import AdaExploreError
 from adaexplore_mcp.evaluation import judging, numerics, preparation, verdict
@@ -199,15 +200,10 @@ def table_of_attacks(out: Path) -> None:
             print(f"{check:40} alone stops {len(alone):3}: {'; '.join(alone)}")
 
 
-# --- results ---------------------------------------------------------------------------------------------
+# --- both ------------------------------------------------------------------------------------------------
 
 
-def rows_of(out: Path) -> list[dict[str, Any]]:
-    """Return what was written so far."""
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-
-
-def keep(out: Path, row: dict[str, Any]) -> None:
+def keep(out: Path, row: Row) -> None:
     """Write one result."""
     with out.open("a") as file:
         file.write(json.dumps(row) + "\n")

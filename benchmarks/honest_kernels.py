@@ -12,18 +12,13 @@ goes on where it stopped.
 import argparse
 import collections
 import json
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import anyio
+from batch import Row, judged, rows_of, work_through
 
-from adaexplore_mcp.errors import AdaExploreError
-from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.models import Policy, RegisterRequest, VerifyRequest
-from adaexplore_mcp.services.connect import connect
-from adaexplore_mcp.settings import load_settings
+from adaexplore_mcp.services.container import Collaborators
 
 RIGHT = {"correct", "plausible"}
 UNDECIDED = {"unsupported"}
@@ -42,85 +37,34 @@ def found(folder: Path, kind: str, only: list[str] | None) -> list[tuple[str, Pa
     return cases
 
 
-def read(out: Path) -> list[dict[str, Any]]:
-    """Return what was judged already."""
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-
-
 async def run(arguments: argparse.Namespace) -> None:
     """Judge what is not in the output yet."""
     out = Path(arguments.out)
-    done = {row["name"] for row in read(out)}
+    done = {row["name"] for row in rows_of(out)}
     todo = [
         each for each in found(Path(arguments.folder), arguments.kind, arguments.only) if each[0] not in done
     ]
-    with tempfile.TemporaryDirectory() as home:
-        devices = [arguments.device] if arguments.device else []
-        settings = load_settings(
-            {"home": home, "target": arguments.target, "parallel": arguments.parallel, "devices": devices}
+
+    async def judge(services: Collaborators, which: tuple[str, Path, dict[str, Any]]) -> Row:
+        name, path, case = which
+        expect = case.get("expect", {})
+        row = await judged(
+            services,
+            name,
+            path / "reference.py",
+            path / "candidate.py",
+            precision=case.get("precision", "match"),
+            timeout_s=arguments.timeout,
         )
-        services = connect(settings, Store(settings.database))
+        return row | {
+            "dtype": case.get("dtype", ""),
+            "collection": case.get("collection", case.get("kind", "")),
+            "expected": [status for status in [expect.get("verdict"), *expect.get("accept", [])] if status],
+        }
 
-        async def work() -> None:
-            while todo:
-                row = await judge(services, todo.pop(0), arguments.timeout)
-                with out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                print(
-                    f"{row['name']:40} {row['status']:14} {row['register_s']:6.1f} s {row['verify_s']:6.2f} s  "
-                    f"{row['summary'][:150]}",
-                    flush=True,
-                )
-
-        started = time.monotonic()
-        try:
-            async with anyio.create_task_group() as group:
-                for _ in range(arguments.parallel):
-                    group.start_soon(work)
-        finally:
-            await services.evaluations.aclose()
-        print(f"{time.monotonic() - started:.0f} s in all, {arguments.parallel} at a time")
-
-
-async def judge(services, which, timeout_s):  # noqa: ANN001, ANN201 - a script
-    """Judge one kernel; a refused task is a row too."""
-    name, path, case = which
-    precision = case.get("precision", "match")
-    expect = case.get("expect", {})
-    row = {
-        "name": name,
-        "precision": precision,
-        "dtype": case.get("dtype", ""),
-        "collection": case.get("collection", case.get("kind", "")),
-        "expected": [status for status in [expect.get("verdict"), *expect.get("accept", [])] if status],
-        "register_s": 0.0,
-        "verify_s": 0.0,
-    }
-    started = time.monotonic()
-    try:
-        registered = await services.tasks.register(
-            RegisterRequest(
-                name=name, source=(path / "reference.py").read_bytes(), policy=Policy(precision=precision)
-            ),
-            lambda _: None,
-        )
-        row["register_s"] = round(time.monotonic() - started, 2)
-        row["findings"] = registered.findings
-        started = time.monotonic()
-        outcome = await services.evaluations.verify(
-            VerifyRequest(
-                task_id=registered.task_id,
-                source=(path / "candidate.py").read_bytes(),
-                timeout_s=timeout_s,
-            ),
-            lambda _: None,
-        )
-        row |= {"status": outcome.status, "summary": outcome.summary, "outcome": outcome.to_wire()}
-        row["seconds"] = outcome.seconds
-    except AdaExploreError as error:
-        row |= {"status": f"refused: {type(error).__name__}", "summary": str(error)}
-    row["verify_s"] = round(time.monotonic() - started, 2)
-    return row
+    await work_through(
+        todo, judge, out, parallel=arguments.parallel, device=arguments.device, target=arguments.target
+    )
 
 
 def verdict(row: dict[str, Any]) -> str:
@@ -168,7 +112,7 @@ def main() -> None:
     arguments = parser.parse_args()
     anyio.run(run, arguments)
     names = {each[0] for each in found(Path(arguments.folder), arguments.kind, arguments.only)}
-    table([row for row in read(Path(arguments.out)) if row["name"] in names])
+    table([row for row in rows_of(Path(arguments.out)) if row["name"] in names])
 
 
 if __name__ == "__main__":

@@ -9,20 +9,14 @@ so a run that was cut short goes on where it stopped.
 
 import argparse
 import collections
-import json
 import statistics
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import anyio
+from batch import Row, judged, rows_of, work_through
 
-from adaexplore_mcp.errors import AdaExploreError
-from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.models import Policy, RegisterRequest, VerifyRequest
-from adaexplore_mcp.services.connect import connect
-from adaexplore_mcp.settings import load_settings
+from adaexplore_mcp.services.container import Collaborators
 
 
 def found(kernels: Path, tasks: Path) -> list[tuple[str, Path, Path]]:
@@ -38,73 +32,27 @@ def found(kernels: Path, tasks: Path) -> list[tuple[str, Path, Path]]:
 async def run(arguments: argparse.Namespace) -> None:
     """Judge what is not in the output yet."""
     out = Path(arguments.out)
-    rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    done = {(row["name"], row["precision"]) for row in rows}
+    done = {(row["name"], row["precision"]) for row in rows_of(out)}
     todo = [
-        each
+        (each, precision)
         for each in found(Path(arguments.kernels), Path(arguments.tasks))
         if each[0].startswith(arguments.level) and (not arguments.only or each[0] in arguments.only)
+        for precision in arguments.precision
+        if (each[0], precision) not in done
     ]
-    with tempfile.TemporaryDirectory() as home:
-        devices = [arguments.device] if arguments.device else []
-        settings = load_settings(
-            {"home": home, "target": arguments.target, "parallel": arguments.parallel, "devices": devices}
-        )
-        services = connect(settings, Store(settings.database))
 
-        async def work() -> None:
-            while todo:
-                which = todo.pop(0)
-                for precision in arguments.precision:
-                    if (which[0], precision) in done:
-                        continue
-                    row = await judge(services, which, precision, arguments.timeout)
-                    with out.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
-                    print(
-                        f"{which[0]:12} {precision:12} {row['status']:14} {row['register_s']:6.1f} s {row['verify_s']:6.2f} s  "
-                        f"{row['summary'][:150]}",
-                        flush=True,
-                    )
+    async def judge(services: Collaborators, which: tuple[tuple[str, Path, Path], str]) -> Row:
+        (name, task, kernel), precision = which
+        return await judged(services, name, task, kernel, precision=precision, timeout_s=arguments.timeout)
 
-        started = time.monotonic()
-        try:
-            async with anyio.create_task_group() as group:
-                for _ in range(arguments.parallel):
-                    group.start_soon(work)
-        finally:
-            await services.evaluations.aclose()
-        print(f"{time.monotonic() - started:.0f} s in all, {arguments.parallel} at a time")
-
-
-async def judge(services, which, precision, timeout_s):  # noqa: ANN001, ANN201 - a script
-    """Judge one kernel; a refused task is a row too."""
-    name, task, kernel = which
-    row = {"name": name, "precision": precision, "register_s": 0.0, "verify_s": 0.0}
-    started = time.monotonic()
-    try:
-        registered = await services.tasks.register(
-            RegisterRequest(name=name, source=task.read_bytes(), policy=Policy(precision=precision)),
-            lambda _: None,
-        )
-        row["register_s"] = round(time.monotonic() - started, 2)
-        row["findings"] = registered.findings
-        started = time.monotonic()
-        outcome = await services.evaluations.verify(
-            VerifyRequest(task_id=registered.task_id, source=kernel.read_bytes(), timeout_s=timeout_s),
-            lambda _: None,
-        )
-        row |= {"status": outcome.status, "summary": outcome.summary, "outcome": outcome.to_wire()}
-        row["seconds"] = outcome.seconds
-    except AdaExploreError as error:
-        row |= {"status": f"refused: {type(error).__name__}", "summary": str(error)}
-    row["verify_s"] = round(time.monotonic() - started, 2)
-    return row
+    await work_through(
+        todo, judge, out, parallel=arguments.parallel, device=arguments.device, target=arguments.target
+    )
 
 
 def table(out: Path) -> None:
     """Print counts and times."""
-    every = [json.loads(line) for line in out.read_text().splitlines()]
+    every = rows_of(out)
     for precision in sorted({row["precision"] for row in every}):
         _table(precision, [row for row in every if row["precision"] == precision])
 
