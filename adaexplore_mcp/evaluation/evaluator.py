@@ -1,6 +1,6 @@
 """Judge candidates: on a GPU, or without one by Triton's interpreter and its compiler.
 
-The one class that the services use; below it, each step has its module: `preparation` (the task), `verification` and
+The one class that the services use; below it, each step has its module: `planning` and `preparation` (the task), `verification` and
 `gpu_verification` (the candidate), `verdict` (what it all means).
 """
 
@@ -24,8 +24,9 @@ from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_ne
 from adaexplore_mcp.evaluation.hidden import HIDDEN, draw, neighbours
 from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
+from adaexplore_mcp.evaluation.planning import collect, examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.preparation import collect, examine, make_gpu_trials, make_trials, trial_count
+from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, trial_count
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline

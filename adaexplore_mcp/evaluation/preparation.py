@@ -1,11 +1,9 @@
-"""Ask a task's own process what the task is: what it costs, how it can be made smaller, and its trials."""
+"""Have a task's own process make its trials: inputs, weights and what the reference gives for them."""
 
 import contextlib
-import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -18,21 +16,11 @@ from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.judging import check_entries
 from adaexplore_mcp.evaluation.memfiles import seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
+from adaexplore_mcp.evaluation.task_process import NO_TRICKS, TaskProcess, understood
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
-from adaexplore_mcp.evaluation.wire import FrameError
-from adaexplore_mcp.models import TensorSpec, Workload
+from adaexplore_mcp.models import Workload
 
-__all__ = ["collect", "examine", "make_gpu_trials", "make_trials", "package_root", "trial_count"]
-
-logger = logging.getLogger(__name__)
-
-NO_TRICKS = "Register the operation alone, without code that touches the process it runs in."
-REFERENCE_S = 60.0  # one step of a reference: loading it, one call in both dtypes
-LOWER_S = 20.0
-LOWER_ALIGNED_S = 10.0
-OWN_SIZES_FLOPS = 3e8  # a matrix product of 512 x 512 x 512 takes the interpreter 2 to 3 s
-OWN_SIZES_ELEMENTS = 2e6  # 2,000 programs of 1,024 elements take about 2 s
+__all__ = ["make_gpu_trials", "make_trials", "trial_count"]
 
 FIXED_BYTES = 1 << 22  # of an input, as far as its digest goes
 GPU_SHARE = 0.25  # of a GPU's memory: what the trials of one workload may take
@@ -40,7 +28,6 @@ GPU_TRIALS_S = 5.0  # after this long only the most important trials are still m
 FEWEST_TRIALS = 4
 MOST_BYTES = 1 << 48
 DEPENDENCE_S = 2.0  # for finding out what does not matter
-
 SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("first inputs", "constructor", "none"),
     ("other values", "constructor", "none"),
@@ -63,190 +50,6 @@ OF_THE_FIRST = frozenset({"negated", "some negated"})
 ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
 RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
-
-
-class _Reference:
-    """A conversation with one task's process."""
-
-    def __init__(self, session: Session, memory_bytes: int, gpu: str = "") -> None:
-        self._session = session
-        self._memory_bytes = memory_bytes
-        self._gpu = gpu
-
-    async def ask(self, op: str, *, timeout_s: float = REFERENCE_S, **fields: Any) -> Message:  # noqa: ANN401
-        """Ask and return the answer.
-
-        Raises:
-            TaskError: The reference is at fault.
-            DeviceFullError: The GPU has too little memory left for it.
-        """
-        try:
-            message = await self._session.request({"op": op, **fields}, timeout_s=timeout_s)
-        except SessionTimeoutError as error:
-            msg = f"The reference did not finish within {error.timeout_s:g} s (step: {op})."
-            raise TaskError(msg, "Register it with smaller sizes, or as several workloads.") from error
-        except SessionEndedError as error:
-            raise _ended(op, error, self._memory_bytes) from error
-        except FrameError as error:
-            raise TaskError(
-                f"The reference's process sent what is no message: {error}.", NO_TRICKS
-            ) from error
-        if (fault := message.body.get("fault")) is not None:
-            where = f" (line {fault['line']})" if fault["line"] else ""
-            if self._gpu and fault["reason"] == "out_of_memory":
-                msg = f"the reference found no room on {self._gpu}: {fault['detail']}{where}"
-                raise DeviceFullError(msg)
-            msg = f"The reference is not a task: {fault['detail']}{where}."
-            raise TaskError(msg, _remedy(fault["reason"]))
-        return message
-
-
-def _ended(op: str, error: SessionEndedError, memory_bytes: int) -> TaskError:
-    report = error.report
-    if report.reason == "memory":
-        return TaskError(
-            f"The reference was ended when it held {report.peak_bytes >> 20} MiB; {memory_bytes >> 20} MiB are allowed "
-            f"(step: {op}).",
-            "Register it with smaller sizes, or start the server with a larger --memory-limit-mib.",
-        )
-    how = report.signal or f"exit code {report.exit_code}"
-    said = f"; it said: {report.last_line}" if report.last_line else ""
-    return TaskError(f"The reference ended its process ({how}, step: {op}{said}).", "Fix the reference.")
-
-
-def _remedy(reason: str) -> str:
-    remedies = {
-        "entry": "Define it, or name what to use with `entry`.",
-        "import": "Fix the import; modules must be installed for the worker interpreter or lie below import_root.",
-        "sizes": "Name constants that the reference defines at module level.",
-        "inputs": "Fix the function that makes the inputs.",
-        "outputs": "Return tensors, or a tuple, list or dict of them.",
-        "domain": "Change the domain.",
-        "out_of_memory": "Register smaller sizes, or start the server with a larger --memory-limit-mib.",
-    }
-    return remedies.get(reason, "Fix the reference and register it again.")
-
-
-async def collect(pool: WorkerPool, path: Path, import_root: Path | None) -> tuple[dict[str, str], str]:
-    """Return the files that a task in a user's package consists of, and the dotted name of its module.
-
-    Args:
-        pool: Where the process that reads them comes from.
-        path: The file that holds the entry, inside an allowed root.
-        import_root: Folder that imports start from, inside an allowed root; by default found from the file.
-
-    Raises:
-        TaskError: They cannot be taken: too many, no Python, outside the folder.
-    """
-    root = import_root or package_root(path)
-    async with pool.session("reference", "interpret", readable=[str(root)]) as session:
-        reply = await _Reference(session, pool.memory_bytes).ask(
-            "collect", path=str(path), import_root=str(root)
-        )
-    answer = reply.body["ok"]
-    return answer["files"], answer["module"]
-
-
-def package_root(path: Path) -> Path:
-    """Return the nearest folder above a file that is no package: it has no `__init__.py`."""
-    return next(
-        (folder for folder in path.parents if not (folder / "__init__.py").exists()), path.parents[-1]
-    )
-
-
-async def _load(
-    reference: _Reference,
-    definition: Definition,
-    workload: Workload,
-    edits: Sizes,
-    **machine: Any,  # noqa: ANN401 - JSON
-) -> None:
-    task = definition.to_worker(workload, edits)
-    await reference.ask("load", task=task, domains=definition.domains, **machine)
-
-
-async def examine(
-    pool: WorkerPool,
-    definition: Definition,
-    workload: Workload,
-    *,
-    target: str,
-    memory_bytes: int,
-    lower: bool,
-) -> Plan:
-    """Find out what a task costs at one workload, and at which sizes numbers can be compared here.
-
-    Args:
-        pool: Where the task's process comes from.
-        definition: The task.
-        workload: Which sizes.
-        target: What to imitate.
-        memory_bytes: What a process may take.
-        lower: Look for sizes that this CPU can compute; a GPU needs none.
-
-    Raises:
-        TaskError: It is not a task, or cannot be run on this machine.
-    """
-    async with pool.session("reference", "interpret") as session:
-        reference = _Reference(session, pool.memory_bytes)
-        with _understood():
-            await _load(reference, definition, workload, {}, target=target)
-            return await _plan(reference, workload, memory_bytes, lower=lower)
-
-
-async def _plan(reference: _Reference, workload: Workload, memory_bytes: int, *, lower: bool) -> Plan:
-    seen = (await reference.ask("examine")).body["ok"]
-    changes = (await reference.ask("changes")).body["ok"]["changes"]
-    cost: Mapping[str, Any] = seen["cost"]
-    edits: Sizes = {}
-    aligned: Sizes = {}
-    too_large = cost["flops"] > OWN_SIZES_FLOPS or max(cost["elements"], cost["largest"]) > OWN_SIZES_ELEMENTS
-    if too_large and lower:
-        edits = await _lowered(reference, "small", LOWER_S)
-        aligned = await _lowered(reference, "aligned", LOWER_ALIGNED_S)
-        if not edits and cost["peak_bytes"] > memory_bytes:
-            msg = (
-                f"The task needs about {cost['peak_bytes'] >> 20} MiB at its own sizes, more than the "
-                f"{memory_bytes >> 20} MiB a process may take here, and none of its sizes can be lowered."
-            )
-            raise TaskError(msg, "Register smaller sizes, or start with a larger --memory-limit-mib.")
-    return Plan(
-        workload=workload,
-        edits=edits,
-        aligned=aligned if aligned != edits else {},
-        flops=cost["flops"],
-        unneeded=cost["unneeded"],
-        bytes=seen["bytes"],
-        parameters=cost["parameters"],
-        accumulation=cost["accumulation"],
-        peak_bytes=cost["peak_bytes"],
-        lowering_tried=lower,
-        inputs=_specs(seen["inputs"]),
-        outputs=_specs(seen["outputs"]),
-        state=seen["state"],
-        unused_sizes=seen["unused_sizes"],
-        constants=_whole(seen["constants"] | workload.sizes),
-        too_large=too_large,
-        changes=changes,
-        init_outline=seen["init_outline"],
-        inputs_outline=seen["inputs_outline"],
-        values_needed=not seen["faked"],
-    )
-
-
-async def _lowered(reference: _Reference, budget: str, seconds: float) -> Sizes:
-    reply = await reference.ask("lower", budget=budget, seconds=seconds, timeout_s=seconds + REFERENCE_S)
-    edits: Sizes = reply.body["ok"]["edits"]
-    return edits
-
-
-def _whole(constants: Mapping[str, Any]) -> dict[str, int | None]:
-    """Return constants by name, without values that are no whole numbers."""
-    return {name: constants[name] if type(constants[name]) is int else None for name in sorted(constants)}
-
-
-def _specs(entries: Sequence[Mapping[str, Any]]) -> list[TensorSpec]:
-    return [TensorSpec(name=each["name"], dtype=each["dtype"], shape=list(each["shape"])) for each in entries]
 
 
 async def make_trials(
@@ -274,9 +77,9 @@ async def make_trials(
     with contextlib.ExitStack() as undo:
         buffers = HostBuffers(pool)
         async with buffers.reference() as session:
-            reference = _Reference(session, pool.memory_bytes)
-            with _understood():
-                await _load(reference, definition, workload, edits, target=target)
+            reference = TaskProcess(session, pool.memory_bytes)
+            with understood():
+                await reference.load(definition, workload, edits, target=target)
                 # The error bound belongs to the sizes at which numbers are compared.
                 cost = (await reference.ask("examine")).body["ok"]["cost"]
                 changes = (await reference.ask("changes")).body["ok"]["changes"]
@@ -317,9 +120,9 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
     buffers = GpuBuffers(pool, gpu)
     with contextlib.ExitStack() as undo:
         async with buffers.reference() as session:
-            reference = _Reference(session, pool.memory_bytes, gpu=gpu.name)
-            with _understood():
-                await _load(reference, definition, plan.workload, {}, flops=plan.flops)
+            reference = TaskProcess(session, pool.memory_bytes, gpu=gpu.name)
+            with understood():
+                await reference.load(definition, plan.workload, {}, flops=plan.flops)
                 maker = _Trials(reference, definition, buffers, undo)
                 trials = await maker.make(
                     plan.accumulation,
@@ -344,7 +147,7 @@ class _Trials:
     """
 
     def __init__(
-        self, reference: _Reference, definition: Definition, buffers: Buffers, undo: contextlib.ExitStack
+        self, reference: TaskProcess, definition: Definition, buffers: Buffers, undo: contextlib.ExitStack
     ) -> None:
         self._reference = reference
         self._definition = definition
@@ -525,21 +328,6 @@ class _Trials:
             raise TaskError(msg, NO_TRICKS)
         digests: list[str] = answer["digests"]
         return digests
-
-
-@contextlib.contextmanager
-def _understood() -> Iterator[None]:
-    """Blame a task for answers of its process that are none: our own worker gives none like that.
-
-    Raises:
-        TaskError: Its code speaks in the worker's place.
-    """
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, FrameError) as error:
-        logger.warning("a reference's process answered what is no answer", exc_info=error)
-        msg = f"The reference's process answered what is no answer ({type(error).__name__})."
-        raise TaskError(msg, NO_TRICKS) from error
 
 
 def _size(claim: object) -> int:

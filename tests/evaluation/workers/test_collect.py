@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from adaexplore_mcp.evaluation.preparation import package_root
+from adaexplore_mcp.evaluation.planning import package_root
 from adaexplore_mcp.evaluation.workers import collect as module
 from adaexplore_mcp.evaluation.workers.collect import collect
 from adaexplore_mcp.evaluation.workers.content import TaskFault
