@@ -261,6 +261,7 @@ class CallFacts:
         autotuned: Configurations per autotuned kernel.
         own_ns: Time of the device for its own kernels, in ns; 0 where none was taken.
         library_ns: The same by operator of torch's.
+        to_host: Elements that it brought to the host.
         dots: What tl.dot multiplied: input precisions of float32 operands, and narrower types.
         uncovered: Features met that the interpreter does not imitate.
         refused: What was asked for and needs a GPU.
@@ -274,6 +275,7 @@ class CallFacts:
     library_flops: int = 0
     library_operators: list[str] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
+    to_host: int = 0
     own_ns: int = 0
     library_ns: dict[str, int] = field(default_factory=dict)
     dots: list[str] = field(default_factory=list)
@@ -292,6 +294,7 @@ class CallFacts:
             library_flops=number(reply, "library_flops"),
             library_operators=texts(reply, "library_operators", 60),
             autotuned=counts(reply, "autotuned"),
+            to_host=number(reply, "to_host"),
             own_ns=number(reply, "own_ns"),
             library_ns=counts(reply, "library_ns"),
             dots=texts(reply, "dots", 20),

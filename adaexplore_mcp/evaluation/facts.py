@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from adaexplore_mcp.evaluation.claims import CallFacts, SourceClaim
 from adaexplore_mcp.evaluation.numerics import NumericsReport
-from adaexplore_mcp.evaluation.reporting import HARMLESS_OPERATORS, WorkloadResult, brief
+from adaexplore_mcp.evaluation.reporting import HARMLESS_OPERATORS, HOST_ELEMENTS, WorkloadResult, brief
 from adaexplore_mcp.models import Facts
 
 __all__ = ["facts"]
@@ -110,6 +110,8 @@ def _who_did_it(
         yield f"No kernel of its own was launched{did}."
     elif result.compilation.compiled and full.programs == 0:
         yield "Its launches have empty grids: they run nothing."
+    if numerics.facts.to_host > HOST_ELEMENTS:
+        yield f"A call brings {numerics.facts.to_host:,} elements to the host."
     if result.numerics.unused:
         yield (
             f"Without the launches of {', '.join(result.numerics.unused)} its outputs are right all the same: they do not "

@@ -13,6 +13,7 @@ from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Evidence, Scope
 
 __all__ = [
     "HARMLESS_OPERATORS",
+    "HOST_ELEMENTS",
     "Environment",
     "WorkloadResult",
     "agreement",
@@ -32,6 +33,8 @@ HARMLESS_OPERATORS = frozenset({
 })  # fmt: skip
 """Operators that move or make memory: no arithmetic that a kernel should have done."""
 
+HOST_ELEMENTS = 64
+"""Brought to the host by a call, more than sizes and flags: work can be done there with them."""
 NOT_COVERED_ON_GPU = ("timing", "races and accesses beyond a tensor that did not show in these calls")
 NOT_COVERED = (
     "timing",

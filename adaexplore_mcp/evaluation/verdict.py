@@ -29,6 +29,7 @@ from adaexplore_mcp.evaluation.definition import Definition
 from adaexplore_mcp.evaluation.facts import facts
 from adaexplore_mcp.evaluation.reporting import (
     HARMLESS_OPERATORS,
+    HOST_ELEMENTS,
     Environment,
     WorkloadResult,
     agreement,
@@ -336,6 +337,8 @@ def _policy(case: _Case) -> Decision | None:
     if threads := [event.what for event in events if (event.kind, event.phase) == ("thread", "run")]:
         operators.append(f"a thread of its own: {threads[0]}")
     operators += [sign.what for sign in result.numerics.source.signs if sign.kind in FORBIDDEN_SIGNS]
+    if seen.to_host > HOST_ELEMENTS:
+        operators.append(f"{seen.to_host} elements went to the host, where no work is counted")
     unused = set(result.numerics.unused) >= set(seen.launches) > set()
     if not operators and full.launches and seen.programs and not unused:
         return None

@@ -52,6 +52,7 @@ class Cost:
             At least 1.
         peak_bytes: Most bytes alive at once: inputs, parameters, and results until their last use. An estimate for
             "does not fit in memory": what an operator needs inside is not seen.
+        to_host: Elements that operators copied from a GPU to the host.
         unneeded: FLOPs, as above, by operator whose result reaches no output and no input that is changed.
     """
 
@@ -66,6 +67,7 @@ class Cost:
     parameters: int
     accumulation: int
     peak_bytes: int
+    to_host: int
     unneeded: dict[str, int]
 
     @property
@@ -108,6 +110,7 @@ def measure(
         parameters=sum(tensor.numel() for tensor in state),
         accumulation=watch.accumulation,
         peak_bytes=watch.peak_bytes,
+        to_host=watch.to_host,
         unneeded=watch.unneeded([*outputs, *given, *state]),
     )
 
@@ -118,6 +121,7 @@ def library_work(cost: Cost) -> dict[str, Any]:
         "operators": cost.operators,
         "library_flops": cost.flops,
         "library_operators": cost.flop_operators,
+        "to_host": cost.to_host,
     }
 
 
@@ -194,6 +198,7 @@ _NO_WORK = frozenset(
 )
 
 
+_TO_HOST = frozenset({"_local_scalar_dense", "_to_copy", "copy_"})
 # Looks at the shape of what it is given.
 _SHAPE_ONLY = frozenset({
     "full_like", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like", "randn_like", "zeros_like",
@@ -231,6 +236,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         self.peak_bytes = 0
         self._alive_bytes = 0
         self._alive: dict[int, weakref.finalize[Any, Any]] = {}
+        self.to_host = 0
         self._steps: list[_Step] = []
         self._numbers: dict[int, int] = {}
         self._serial = itertools.count()
@@ -249,6 +255,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         if func.namespace == "prim":
             return result
         outputs = _tensors(result)
+        if name in _TO_HOST:
+            source = args[1] if name == "copy_" else args[0]
+            there = name == "_local_scalar_dense" or all(tensor.device.type == "cpu" for tensor in outputs)
+            if isinstance(source, Tensor) and source.is_cuda and there:
+                self.to_host += source.numel()
         for tensor in outputs:
             self._note(tensor)
         if works(func):

@@ -87,9 +87,10 @@ class _Run:
     def __init__(self, seen: Call, standin: StandIn) -> None:
         self._seen = seen
         self._standin = standin
+        self._to_host = -standin.to_host
 
     def returned(self) -> None:
-        pass
+        self._to_host += self._standin.to_host
 
     def programs(self) -> int:
         return sum(launch.programs for launch in self._seen.launches)
@@ -121,6 +122,7 @@ class _Run:
             "grids": largest_grids((launch.kernel, launch.grid) for launch in seen.launches),
             "autotuned": dict(seen.autotuned),
             "dots": sorted(seen.dot_precisions | seen.half_dots),
+            "to_host": max(0, self._to_host),
             "uncovered": list(seen.uncovered),
             "refused": [str(refusal) for refusal in self._standin.refused],
             "notes": list(self._standin.notes),

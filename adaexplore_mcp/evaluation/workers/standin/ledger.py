@@ -22,11 +22,12 @@ class Refusal:
 
 
 class Ledger:
-    """Counts of answers, refusals in order, and sentences for a reader."""
+    """Counts of answers and of elements brought to the host, refusals in order, and sentences for a reader."""
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()
         self.refused: list[Refusal] = []
+        self.to_host = 0
         self._notes: dict[str, None] = {}
 
     @property

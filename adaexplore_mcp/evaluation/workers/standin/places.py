@@ -127,7 +127,13 @@ class Moves:
                 else:
                     kwargs = {**kwargs, "device": CPU}
         result = self.mode.run(func, (source, *rest), kwargs)
+        self._count(source, place)
         return moved(source, result, place)
+
+    def _count(self, source: torch.Tensor, place: bool | None) -> None:
+        """Count what leaves the device."""
+        if place is False and tag_of(source):
+            self.mode.ledger.to_host += source.numel()
 
     def _cuda(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401, ARG002
         device = args[1] if len(args) > 1 else kwargs.get("device")
@@ -141,6 +147,7 @@ class Moves:
         return moved(source, source, place=True)
 
     def _cpu(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
+        self._count(args[0], place=False)
         return moved(args[0], func(*args, **kwargs), place=False)
 
     def _type(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
@@ -150,14 +157,17 @@ class Moves:
             own = tag_of(source) and self.mode.asked_for_own()
             return name.replace("torch.", CUDA_TYPE_PREFIX, 1) if own else name
         if isinstance(wanted, TensorType):
+            self._count(source, wanted.on_device)
             return moved(source, source.to(wanted.dtype), wanted.on_device)
         if isinstance(wanted, str):
             place = wanted.startswith(CUDA_TYPE_PREFIX)
+            self._count(source, place)
             return moved(source, func(source, wanted.replace(CUDA_TYPE_PREFIX, "torch.", 1)), place)
         return self.mode.call(func, args, kwargs)
 
     def _type_as(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
         other = args[1] if len(args) > 1 else kwargs["other"]
+        self._count(args[0], tag_of(other))
         return moved(args[0], func(*args, **kwargs), tag_of(other))
 
     def _pin_memory(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401, ARG002
@@ -168,6 +178,9 @@ class Moves:
         return moved(args[0], args[0].clone(), place=False)
 
     def _copy_(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
+        source = args[1] if len(args) > 1 else kwargs.get("src")
+        if isinstance(source, torch.Tensor):
+            self._count(source, tag_of(args[0]))
         return self.mode.run(func, args, kwargs)
 
     def _set_(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401

@@ -47,6 +47,8 @@ class Reads:
 
     def _known(self, func: Callable[..., Any], tensor: torch.Tensor) -> tuple[bool, Any]:
         """Return (True, the answer) where the values are there after all."""
+        if tag_of(tensor):
+            self.mode.ledger.to_host += tensor.numel()
         if not is_fake(tensor):
             return True, func(tensor)
         constant = self.values.known(tensor)

@@ -74,6 +74,11 @@ class StandIn:
         return self.ledger.answers
 
     @property
+    def to_host(self) -> int:
+        """Elements that code has brought to the host so far."""
+        return self.ledger.to_host
+
+    @property
     def refused(self) -> list[Refusal]:
         """What was asked for and needs a GPU, once each, in order, whether or not the code swallowed the exception."""
         return self.ledger.refused
