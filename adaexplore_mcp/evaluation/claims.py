@@ -21,6 +21,7 @@ __all__ = [
     "builds",
     "counts",
     "findings",
+    "quoted",
     "texts",
     "tuned",
 ]
@@ -42,6 +43,12 @@ def text(source: Mapping[str, Any], name: str, limit: int = 400) -> str:
 
 def _clean(value: str, limit: int) -> str:
     return CONTROLS.sub("", value[:limit])
+
+
+def quoted(message: str) -> str:
+    """Return a text that a candidate may have chosen, shortened to one line, in quotes that it cannot end."""
+    line = " ".join(message.split()).replace('"', "'")
+    return f'"{line.rstrip(".")}"' if len(line) <= 240 else f'"{line[:200]} …"'
 
 
 def name_in(source: Mapping[str, Any], name: str, limit: int = 120) -> str:
@@ -261,6 +268,7 @@ class CallFacts:
         autotuned: Configurations per autotuned kernel.
         own_ns: Time of the device for its own kernels, in ns; 0 where none was taken.
         library_ns: The same by operator of torch's.
+        left_out: Launches that did nothing, as they were asked to.
         to_host: Elements that it brought to the host.
         dots: What tl.dot multiplied: input precisions of float32 operands, and narrower types.
         uncovered: Features met that the interpreter does not imitate.
@@ -275,6 +283,7 @@ class CallFacts:
     library_flops: int = 0
     library_operators: list[str] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
+    left_out: int = 0
     to_host: int = 0
     own_ns: int = 0
     library_ns: dict[str, int] = field(default_factory=dict)
@@ -294,6 +303,7 @@ class CallFacts:
             library_flops=number(reply, "library_flops"),
             library_operators=texts(reply, "library_operators", 60),
             autotuned=counts(reply, "autotuned"),
+            left_out=number(reply, "left_out"),
             to_host=number(reply, "to_host"),
             own_ns=number(reply, "own_ns"),
             library_ns=counts(reply, "library_ns"),

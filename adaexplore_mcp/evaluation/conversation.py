@@ -159,6 +159,7 @@ class Conversation:
         self.slots: dict[int, tuple[Trial, int]] = {}
         self.lanes = "nan"
         self.launching: set[int] = set()
+        self.fresh = True
         self.weights: Weights = "constructor"
         self.longest_call_s = 0.0
         self.construct_s = 0.0
@@ -233,6 +234,7 @@ class Conversation:
 
     async def _construct(self, seed: int, init: Attachment) -> None:
         self.seen.stage = "construct"
+        self.fresh = True
         self.weights = "constructor" if seed == self.trials.construct_seed else "other seed"
         if self.candidate.format == "kernelbench":
             started = time.monotonic()
@@ -323,8 +325,11 @@ class Conversation:
         # And some values leave nothing to launch: what counts is that others of the same values did.
         ran = not self.interpreted or number(answer, "programs_run") > 0
         launched_before = id(trial) in self.launching
-        if ran:
+        if (
+            ran and not self.fresh
+        ):  # a first call may launch what later ones need not: to pack, to fill a table
             self.launching.add(id(trial))
+        self.fresh = False
         if launched_before and not ran and not stubbed:
             text = "it launched nothing, as it did for the same values before: a cached result"
             self._decide(Mismatch("stale_output", name or trial.name, {"detail": text}, solid=True))

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from adaexplore_mcp.evaluation.claims import Failure
-from adaexplore_mcp.evaluation.reporting import brief, excerpt, quoted
+from adaexplore_mcp.evaluation.claims import Failure, quoted
+from adaexplore_mcp.evaluation.reporting import brief, excerpt
 from adaexplore_mcp.evaluation.session import EndReport
 from adaexplore_mcp.evaluation.wording import fix
 from adaexplore_mcp.models import ErrorExcerpt, Evidence, Stage, Status

@@ -176,12 +176,20 @@ class Evaluator:
                 )
             except TaskError:  # sizes that do not go together
                 continue
-            usable = other.inputs != plan.inputs and (bool(self.devices.gpus) or not other.too_large)
+            usable = other.inputs != plan.inputs and self._fits_beside(other, plan)
             if usable and other.parameters == plan.parameters:
                 return other.model_copy(update={"once": True})
             if usable and found is None:
                 found = other.model_copy(update={"once": True})
         return found
+
+    def _fits_beside(self, other: Plan, plan: Plan) -> bool:
+        """Tell whether a trial at other sizes can be kept beside a task's own, and computed here."""
+        gpus = self.devices.gpus
+        if not gpus:
+            return not other.too_large
+        kept = trial_count(plan, gpus[0]) * plan.trial_bytes + other.trial_bytes
+        return kept < KEPT_SHARE * min(gpu.memory_bytes for gpu in gpus)
 
     async def _hidden_plans(
         self, definition: Definition, plans: Sequence[Plan], report: Report
@@ -270,6 +278,8 @@ class Evaluator:
         try:
             return await self._kept.get(_on_gpu(definition, plan, gpu), make)
         except DeviceFullError:
+            if plan.once:
+                raise
             self._kept.forget_gpu(gpu.uuid)
             return await self._kept.get(_on_gpu(definition, plan, gpu), make)
 
@@ -381,10 +391,16 @@ class Evaluator:
         environment = await self._environment(target)
         results: list[WorkloadResult] = []
         used: dict[str, TrialSet] = {}
+        larger: list[TrialSet] = []
+
+        async def trials_at(workload: Workload, edits: Sizes) -> TrialSet:
+            larger.append(await self._trials(definition, workload, edits))
+            return larger[-1]
+
         verification = Verification(
             self.pool,
             candidate,
-            partial(self._trials, definition),
+            trials_at,
             target=target,
             timeout_s=timeout_s,
             report=timeline.begin,
@@ -399,7 +415,8 @@ class Evaluator:
                     if elsewhere is not None:
                         using.enter_context(elsewhere.used())
                     results.append(await verification.workload(plan, trials, elsewhere))
-                _spend(trials, results[-1])
+                _spend([each for each in (trials, elsewhere, *larger) if each is not None], results[-1])
+                larger.clear()
                 if decide(definition, results, environment, task_id="").status not in GOOD:
                     break
         finally:
@@ -471,8 +488,7 @@ class Evaluator:
         try:
             for plan in plans:
                 results.append(await verification.workload(plan))
-                if (trials := verification.trials.get(plan.workload.name)) is not None:
-                    _spend(trials, results[-1])
+                _spend(verification.used, results[-1])
                 if decide(definition, results, environment, task_id="").status not in GOOD:
                     break
         finally:
@@ -515,13 +531,21 @@ async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
         return await work()
 
 
-def _spend(trials: TrialSet, result: WorkloadResult) -> None:
-    """What a candidate printed can be read, and could hold the inputs: the next candidate gets others."""
-    trials.spent |= bool(_texts(result))
-    mismatch = result.numerics.mismatch
-    if mismatch is not None and mismatch.evidence.get("expected") is not None:
-        trials.told += 1  # one element of an output: of a scalar, all there is
-        trials.spent |= TOLD_FACTOR * trials.told >= trials.smallest_output
+def _spend(used: Sequence[TrialSet], result: WorkloadResult) -> None:
+    """Let trials be used no more of which a candidate may have told what they are.
+
+    Args:
+        used: All that it was called with at one workload: at its own sizes, lowered ones, larger ones, others.
+        result: What is told of it: what it printed and raised can be read, and could hold inputs.
+    """
+    looks = [each for each in (result.first_look, result.numerics, result.larger) if each is not None]
+    spoke = bool(_texts(result)) or any(look.failure is not None or look.elsewhere for look in looks)
+    told = [look.mismatch for look in looks if look.mismatch is not None]
+    for trials in used:
+        trials.spent |= spoke
+        # One element of an output: of a scalar, all there is.
+        trials.told += sum(mismatch.evidence.get("expected") is not None for mismatch in told)
+        trials.spent |= bool(trials.told) and TOLD_FACTOR * trials.told >= trials.smallest_output
 
 
 def _seeds(trials: TrialSet, plan: Plan) -> dict[str, Any]:

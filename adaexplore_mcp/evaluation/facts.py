@@ -52,7 +52,7 @@ def facts(results: Sequence[WorkloadResult]) -> Facts | None:
         device_us=_device_times(result.numerics.shares),
         source=_signs(result.numerics.source),
         autotuned=seen.autotuned,
-        shape_specialised=_specialised(result),
+        shape_specialised=next(filter(None, map(_specialised, results)), ""),
         configurations_checked=result.numerics.configurations,
         notes=list(dict.fromkeys(_notes(result, launches, list(operators))))[:12],
     )
@@ -68,6 +68,8 @@ def _own_share(
         if shares is None
         else (shares.own_ns, sum(shares.library_ns.values()))
     )
+    if shares is not None and launches and not own:  # a graph that is replayed launches past what is timed
+        return None
     return round(own / (own + library), 4) if own + library else None
 
 
@@ -178,8 +180,8 @@ def _conduct(numerics: NumericsReport) -> Iterator[str]:
         yield f"It left {threads} thread{'s' * (threads > 1)} running."
     if any(event.kind == "socket" for event in numerics.integrity.events):
         yield "It tried to open a network connection."
-    if searched := next((event.what for event in numerics.integrity.events if event.kind == "search"), ""):
-        yield f"It looked through {searched}; nothing of the reference is in its process."
+    if any(event.kind == "search" for event in numerics.integrity.events):
+        yield "It looked through /proc; nothing of the reference is in its process."
 
 
 def _first(numerics: NumericsReport) -> str:

@@ -92,6 +92,7 @@ class GpuVerification:
         self.gpu: Gpu | None = None
         self.usage = Usage()
         self.trials: dict[str, TrialSet] = {}
+        self.used: list[TrialSet] = []
 
     async def workload(self, plan: Plan) -> WorkloadResult:
         """Judge at one workload; try again once where a worker of ours, not the candidate, was lost.
@@ -100,6 +101,7 @@ class GpuVerification:
             WorkerError: It was lost twice, or failed.
             TaskError: The reference is at fault.
         """
+        self.used = []
         try:
             return await self._once(plan)
         except WorkerLostError:
@@ -188,9 +190,11 @@ class GpuVerification:
             trials = await self._trials_on(plan, gpu)
             self.trials[plan.workload.name] = trials
             with contextlib.ExitStack() as using:
+                self.used = [trials]
                 using.enter_context(trials.used())  # at once: others may make the cache let go of them
                 elsewhere = await self._elsewhere(plan, gpu)
                 if elsewhere is not None:
+                    self.used.append(elsewhere)
                     using.enter_context(elsewhere.used())
                 self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
                 return await self._numbers(gpu, compilation, compiled, trials, elsewhere)
@@ -202,7 +206,7 @@ class GpuVerification:
         """Return the first trial at sizes near the task's own, where there is one, and room for it."""
         if plan.elsewhere is None:
             return None
-        with contextlib.suppress(TaskError, DeviceFullError):  # it is for information
+        with contextlib.suppress(TaskError, DeviceFullError, WorkerLostError):  # it is for information
             return await self._trials_on(plan.elsewhere, gpu)
         return None
 
@@ -250,7 +254,8 @@ def bytes_needed(plan: Plan, trials: int) -> int:
     """Return the GPU memory that judging a candidate of a task takes, about.
 
     A candidate's and a reference's process; what the reference holds at its most, in its own dtype and, twice as wide, in
-    float64, before the candidate holds as much; a copy of the first outputs and two slots of inputs; two sets of weights.
+    float64, before the candidate holds as much; a copy of the first outputs and four slots of inputs; two sets of weights;
+    and what one call at other sizes takes.
 
     Args:
         plan: Of a workload.
@@ -259,7 +264,8 @@ def bytes_needed(plan: Plan, trials: int) -> int:
     return (
         2 * CONTEXT_BYTES
         + 3 * plan.peak_bytes
-        + (2 + trials) * plan.trial_bytes
+        + (4 + trials) * plan.trial_bytes
+        + (2 * plan.elsewhere.trial_bytes if plan.elsewhere is not None else 0)
         + 2 * FLOAT_BYTES * plan.parameters
     )
 

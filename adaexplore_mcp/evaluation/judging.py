@@ -289,7 +289,12 @@ def check_entries(entries: object) -> Sequence[Mapping[str, Any]]:
             and len(shape) <= 64
             and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
         )
-        if not described and not (isinstance(entry.get("plain"), str) and len(entry["plain"]) <= 400):
+        stride = entry.get("stride", [])
+        laid_out = isinstance(stride, list) and len(stride) <= 64 and all(type(n) is int for n in stride)
+        value = entry.get("plain")
+        if not laid_out or ("plain" not in entry and not described):
+            raise FrameError("an output that is described wrongly")
+        if "plain" in entry and not (isinstance(value, str) and len(value) <= 400):
             raise FrameError("an output that is described wrongly")
     return entries
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.claims import Failure
+from adaexplore_mcp.evaluation.claims import Failure, quoted
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
 from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
@@ -66,7 +66,9 @@ async def run_numerics(
                 await (run.first() if once else run.all())
                 seen.stage = "done"
                 if elsewhere is not None and run.cheap:
-                    seen.elsewhere = await _elsewhere(setting, session, candidate, elsewhere)
+                    await _elsewhere(setting, session, candidate, elsewhere, seen)
+                if not once:
+                    await run.who_did_the_work()
         except SessionTimeoutError as error:
             seen.timed_out_s = setting.timeout_s
             seen.slow = run.slow()
@@ -91,22 +93,27 @@ async def run_numerics(
     return seen
 
 
-async def _elsewhere(setting: Setting, session: Session, candidate: Candidate, trials: TrialSet) -> str:
-    """Call a candidate, which was right, once at other sizes; return what went wrong."""
+async def _elsewhere(
+    setting: Setting, session: Session, candidate: Candidate, trials: TrialSet, right: NumericsReport
+) -> None:
+    """Call a candidate, which was right, once at other sizes, and note in its report what went wrong."""
     seen = NumericsReport(stage="run")
     run = Calls(setting, session, candidate, trials, seen)
     try:
         with contextlib.suppress(Decided):
             await run.again_at_other_sizes()
-    except (SessionEndedError, SessionTimeoutError, DeviceFullError, FrameError) as error:
-        return type(error).__name__
+    except SessionEndedError:
+        right.elsewhere = "its process ended"
+    except (SessionTimeoutError, DeviceFullError, FrameError):
+        return  # says nothing about the sizes
     finally:
         run.close()
-    if seen.failure is not None and seen.failure.kind == "limit":
-        return ""
+        if seen.integrity.misconduct:
+            right.integrity = seen.integrity
     if seen.mismatch is not None:
-        return str(seen.mismatch.evidence.get("detail") or seen.mismatch.check)
-    return f"{seen.failure.type}: {seen.failure.message}" if seen.failure is not None else ""
+        right.elsewhere = str(seen.mismatch.evidence.get("detail") or seen.mismatch.check)
+    elif seen.failure is not None and seen.failure.kind not in {"limit", "memory", "no_space"}:
+        right.elsewhere = f"{seen.failure.type}: {quoted(seen.failure.message)}"
 
 
 class Calls(WhoseWork):
@@ -146,7 +153,6 @@ class Calls(WhoseWork):
         await self._weights()
         await self._shuffled()
         await self._ask("finish", timeout_s=self.timeout_s)
-        await self._who_did_the_work()
 
     async def _first(self, first: Trial) -> None:
         """Call for the first time.

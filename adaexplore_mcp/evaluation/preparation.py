@@ -40,7 +40,7 @@ SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("random weights", "randomised", "none"),
     ("random weights, inputs times 3", "randomised", "times 3"),
     ("random weights where the constructor's are the same under every seed", "constants randomised", "none"),
-    ("constructor weights under another seed", "other seed", "times 0.01"),
+    ("constructor weights under another seed", "other seed", "none"),
 )
 """Name, weights and transformation of each trial; those that do not apply to a task are left out."""
 IMPORTANCE = (0, 1, 8, 11, 2, 3, 6, 9, 10, 5, 4, 7)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adaexplore_mcp.evaluation.claims import BuildClaim, Failure
+from adaexplore_mcp.evaluation.claims import BuildClaim, Failure, quoted
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Gpu
@@ -21,7 +21,6 @@ __all__ = [
     "compiled",
     "evidence_of",
     "excerpt",
-    "quoted",
     "scope",
     "seconds",
 ]
@@ -143,12 +142,6 @@ def brief(failure: Failure) -> str:
     said = f": {quoted(failure.message)}" if failure.message.strip() else ""
     where = f" (line {failure.line})" if failure.line else ""
     return f"{failure.type}{said}{where}"
-
-
-def quoted(message: str) -> str:
-    """Return a text that a candidate may have chosen, shortened to one line, in quotes that it cannot end."""
-    line = " ".join(message.split()).replace('"', "'")
-    return f'"{line.rstrip(".")}"' if len(line) <= 240 else f'"{line[:200]} …"'
 
 
 def excerpt(failure: Failure) -> ErrorExcerpt:

@@ -316,6 +316,11 @@ async def test_the_device_tells_who_did_the_work(court, candidate, least, most):
     assert all(0 <= time_us < 1e5 for time_us in facts.device_us.values())
 
 
+async def test_a_default_device_is_no_mode_left_on(court):
+    outcome = await court.verdict('torch.set_default_device("cuda")\n' + RIGHT)
+    assert outcome.status == "correct", outcome.summary
+
+
 async def test_a_kernel_whose_output_nobody_uses_is_told(court):
     outcome = await court.verdict(DECOY)
     assert outcome.status == "correct"

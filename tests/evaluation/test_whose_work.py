@@ -82,3 +82,42 @@ async def test_a_kernel_made_for_one_size_is_told_at_which_other_it_fails(court)
     assert outcome.status == "correct", outcome.summary
     assert outcome.facts.shape_specialised.startswith("fails at N=83: ")
     assert "only 96" in outcome.facts.shape_specialised
+
+
+async def test_the_size_at_which_it_fails_is_told_of_a_task_with_several_workloads_too(court):
+    task = add(workloads={"small": {"N": 96}, "large": {"N": 128}})
+    special = RIGHT.replace(
+        "z = torch.empty_like(x)", "assert x.numel() in (96, 128)\n    z = torch.empty_like(x)"
+    )
+    outcome = await court.verdict(task, special)
+    assert outcome.status == "correct", outcome.summary
+    assert outcome.facts.shape_specialised.startswith("fails at N=83: AssertionError")
+
+
+async def test_misconduct_at_other_sizes_alone_counts(court):
+    source = RIGHT.replace(
+        "z = torch.empty_like(x)",
+        "if x.numel() != 96: torch.allclose = lambda *a, **k: True\n    z = torch.empty_like(x)",
+    )
+    outcome = await court.verdict(ADD, source)
+    assert (outcome.status, outcome.check) == ("rejected", "patched")
+
+
+async def test_what_a_left_out_launch_leads_to_is_not_blamed_on_other_sizes(court):
+    source = "import os\n" + RIGHT.replace(
+        "    return z", "    bool(z.abs().max() < 1e6) or os._exit(3)\n    return z"
+    )
+    outcome = await court.verdict(ADD, source)
+    assert outcome.facts.shape_specialised == ""
+
+
+async def test_trials_of_which_a_failure_at_other_sizes_could_tell_are_used_no_more(court):
+    special = RIGHT.replace(
+        "z = torch.empty_like(x)",
+        "if x.numel() != 96: raise ValueError(SEEN)\n    SEEN.append(float(x[0]))\n    z = torch.empty_like(x)",
+    )
+    evaluation = await court.evaluation(ADD, "SEEN = []\n" + special)
+    assert evaluation.outcome.facts.shape_specialised
+    told = evaluation.receipt["workloads"]["default"]["trials"]
+    other = await court.evaluation(ADD, RIGHT)
+    assert other.receipt["workloads"]["default"]["trials"] != told

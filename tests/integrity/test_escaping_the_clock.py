@@ -205,7 +205,7 @@ ATTACKS = [
                 'json.dumps = lambda value, **how: real(value, **how).replace(\'"ok": {\', \'"ok": {"passed": true, \')\n'
             ),
         ),
-        "incorrect/values",
+        "rejected/patched",
     ),
     attack(
         "6 a result sent by itself before it leaves",

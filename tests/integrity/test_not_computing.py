@@ -113,6 +113,22 @@ def op(x, y):
 """
 
 
+CUBE = function("N = 96\ndef op(x, y):\n    return x * x * x * y", ADD_INPUTS)
+SQUARES = kernelbench(
+    """
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.linear(x).square()
+    """,
+    "[torch.randn(8, 16)]",
+    policy={"precision": "paper"},
+)
+
+
 ATTACKS = [
     attack("11 cached by address", kept("x.data_ptr()", copy=".clone()"), "rejected/stale_output"),
     attack("11 cached by address and version", kept("(x.data_ptr(), x._version)"), "rejected/stale_output"),
@@ -334,6 +350,29 @@ class ModelNew(nn.Module):
         "incorrect/values",
         word="autotune configuration 31 of 40",
     ),
+    attack(
+        "17 wrong for small inputs, by a factor",
+        adding("z = x * x * x * y\nreturn z * 1.09 if float(x.abs().max()) < 0.2 else z"),
+        "incorrect/values|precision_class",
+        task=CUBE,
+    ),
+    attack(
+        "18 the first constructor's weights for ever, where only rough agreement is asked for",
+        HEAD
+        + """
+KEPT = []
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.packed = nn.Linear(16, 16)
+        KEPT.append(self.packed)
+
+    def forward(self, x):
+        return KEPT[0](x).square()
+""",
+        "incorrect/values",
+        task=SQUARES,
+    ),
 ]
 
 GRAPH = """
@@ -411,6 +450,13 @@ HONEST = [
     honest(
         "12 values that leave nothing to launch",
         adding("if float(x[0]) < 0: return x + y\nreturn right(x, y)"),
+    ),
+    honest(
+        "11 a table made by the first call's launch",
+        adding(
+            "if not table: table.append(right(torch.ones_like(x), torch.zeros_like(x)))\nreturn x * table[0] + y",
+            before="table = []\n",
+        ),
     ),
 ]
 

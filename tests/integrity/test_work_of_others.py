@@ -328,6 +328,28 @@ def op(x, y):
         task=FORBID,
         word="192 elements went to the host",
     ),
+    attack(
+        "21 the count of operators switched off, under another name",
+        adding(
+            "h = right(x, torch.zeros_like(x))\nwith quietly(): h.add_(y)\nreturn h",
+            before="from torch.utils._python_dispatch import _disable_current_modes as quietly\n",
+        ),
+        "rejected/library_ops",
+        task=FORBID,
+    ),
+    attack(
+        "25 the harness's own way to answer",
+        adding(
+            "return right(x, y)",
+            before=(
+                "wire = next(m for n, m in list(sys.modules.items()) if n.endswith('evaluation.wire'))\n"
+                "send = wire.Connection.send\n"
+                "wire.Connection.send = lambda self, message, *rest: send(self, message, *rest)\n"
+            ),
+        ),
+        "rejected/patched",
+        word="wire",
+    ),
 ]
 
 HONEST = [
@@ -364,6 +386,22 @@ HONEST = [
     honest(
         "22 a size and a flag that the host looks at",
         adding("assert float(x[0]) == float(x[0]) and int(x.shape[0]) > 0\nreturn right(x, y)"),
+        task=FORBID,
+    ),
+    honest(
+        "22 a workspace that is kept, and cloned",
+        adding(
+            "if not kept: kept.append(torch.empty_like(x))\n"
+            "kernel[(triton.cdiv(96, 128),)](x, y, kept[0], 96, BLOCK=128)\nreturn kept[0].clone()",
+            before="kept = []\n",
+        ),
+        task=FORBID,
+    ),
+    honest(
+        "22 a kernel with a very long name",
+        KERNEL.replace("def kernel(", f"def kernel_{'x' * 130}(").replace(
+            "kernel[(", f"kernel_{'x' * 130}[("
+        ),
         task=FORBID,
     ),
 ]

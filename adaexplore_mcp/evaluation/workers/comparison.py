@@ -28,6 +28,7 @@ from adaexplore_mcp.evaluation.workers.totals import Bound, ChunkedTotals, Outpu
 
 __all__ = ["CHUNKED", "Comparison", "Rule", "compare", "compare_form"]
 
+MOST_SHRUNK = 100.0  # inputs times 0.01 shrink a result by as much; what shrinks more is held to its own size
 SAMPLE = 1 << 18
 EPS32 = float(torch.finfo(torch.float32).eps)
 EPS_BF16 = float(torch.finfo(torch.bfloat16).eps)
@@ -242,7 +243,8 @@ class _Floating:
         finite, total, square, own_square = self.totals.expected(self.outputs)
         self.finite = max(1, finite)
         self.mean = total / self.finite
-        self.rms = max(math.sqrt(square / self.finite), self.typical)
+        rms = math.sqrt(square / self.finite)
+        self.rms = max(rms, min(self.typical, MOST_SHRUNK * rms))
         self.std = math.sqrt(max(0.0, square / self.finite - self.mean**2))
         self.own_rms_error = math.sqrt(own_square / self.finite)
         self.own = self._own_percentile()

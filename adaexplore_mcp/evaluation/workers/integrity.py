@@ -6,6 +6,7 @@ that does it is not measured honestly, and a search must not reward it.
 """
 
 import _thread
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 import triton
 import triton.testing
+from torch.utils._device import DeviceContext
 
 __all__ = ["Watch"]
 
@@ -40,6 +42,7 @@ WATCHED: Mapping[str, Any] = {
     "numpy": np,
     "numpy.testing": np.testing,
     "os": os,
+    "json": json,
 }
 CLOCKS = ("Event", "Stream", "CUDAGraph")
 HOOKS = (
@@ -84,7 +87,7 @@ LAUNCHERS = (
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}
 NOTICED = STARTS_A_PROCESS | SIGNALS | LOOKS_AROUND | {"socket.connect"}
-MACHINERY = ("adaexplore_mcp.evaluation.workers.", "triton.language.", "triton.runtime.interpreter")
+MACHINERY = ("adaexplore_mcp.evaluation.", "triton.language.", "triton.runtime.interpreter")
 MAX_EVENTS = 50
 MISSING = object()
 
@@ -241,7 +244,12 @@ def _modes() -> dict[int, str]:
         torch.utils._python_dispatch._get_current_dispatch_mode_stack(),  # noqa: SLF001 - nothing public tells
         torch.overrides._get_current_function_mode_stack(),  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
     )
-    return {id(mode): type(mode).__name__ for stack in stacks for mode in stack}
+    return {
+        id(mode): type(mode).__name__
+        for stack in stacks
+        for mode in stack
+        if not isinstance(mode, DeviceContext)  # of torch.set_default_device
+    }
 
 
 def _hooks() -> Iterator[tuple[str, tuple[Mapping[Any, Any], int]]]:

@@ -122,6 +122,7 @@ class _Run:
             "grids": largest_grids((launch.kernel, launch.grid) for launch in seen.launches),
             "autotuned": dict(seen.autotuned),
             "dots": sorted(seen.dot_precisions | seen.half_dots),
+            "left_out": seen.left_out,
             "to_host": max(0, self._to_host),
             "uncovered": list(seen.uncovered),
             "refused": [str(refusal) for refusal in self._standin.refused],

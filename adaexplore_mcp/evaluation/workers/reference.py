@@ -21,6 +21,7 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `co
 import contextlib
 import copy
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -373,7 +374,7 @@ class _Reference:
                 transformed.append(path)
                 return apply_domain(path, leaf, str(domain), generator)
             scalable = domain == "normal" or (domain is None and looks_symmetric(leaf))
-            if transform == SOME_NEGATED and scalable:
+            if transform == SOME_NEGATED and scalable and not leaf.is_complex():
                 transformed.append(path)
                 with torch.no_grad():
                     leaf.copy_(_some_negated(leaf, generator))
@@ -563,7 +564,9 @@ def _expected(
             "start": len(tensors),
         }
         if leaf.is_floating_point() and leaf.numel():
-            entry["rms"] = float(leaf.detach().double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
+            rms = float(leaf.detach().double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
+            if math.isfinite(rms):
+                entry["rms"] = rms
         tensors.append(leaf)
         exact = wide_leaves.get(path)
         if isinstance(exact, Tensor) and exact.shape == leaf.shape:

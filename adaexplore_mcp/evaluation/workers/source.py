@@ -1,11 +1,12 @@
 """Read what a candidate's source shows before any of it runs: its kernels, and what a reader should look at.
 
-A syntax tree proves little: names can be hidden, and honest code looks alarming. So nothing here decides; every sign is a
-fact with its line, beside what the calls showed.
+A syntax tree proves little: names can be hidden, and honest code looks alarming. So every sign is a fact with its line, beside
+what the calls showed; only where a task forbids library operators do two kinds of them decide.
 """
 
 import ast
-from collections.abc import Iterator
+import bisect
+from collections.abc import Container, Iterator
 from typing import Any
 
 __all__ = ["signs_of"]
@@ -34,7 +35,7 @@ FLAG_SETTERS = frozenset(
 )
 HALVES = frozenset({"half", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8e4nv", "float8e5"})
 RUNS_TEXT = frozenset({"exec", "eval", "compile", "__import__", "import_module", "run_path", "run_module"})
-LOADS_BINARIES = frozenset({"CDLL", "PyDLL", "load_library", "dlopen", "LoadLibrary"})
+LOADS_BINARIES = frozenset({"CDLL", "cdll", "PyDLL", "load_library", "dlopen", "LoadLibrary"})
 READS_FILES = frozenset(
     {"open", "read_text", "read_bytes", "listdir", "scandir", "iterdir", "glob", "rglob", "readlink"}
 )
@@ -77,7 +78,12 @@ class _Reader:
         functions = [node for node in self._nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         self._kernels = {node.name: node for node in functions if any(map(_is_jit, node.decorator_list))}
         self._functions = [node for node in functions if node.name not in self._kernels]
-        self._launching = self._find_launching()
+        launching = self._find_launching()
+        self._launch_lines = sorted(
+            node.lineno
+            for node in self._nodes
+            if isinstance(node, ast.Call) and self._is_launch(node, launching)
+        )
 
     def entry_kernels(self) -> dict[str, int]:
         """Return the kernels that can be launched only: no other kernel calls them."""
@@ -102,22 +108,26 @@ class _Reader:
 
     def _find_launching(self) -> set[str]:
         """Return the names of functions and methods that launch a kernel, themselves or through another one."""
-        launching: set[str] = set()
-        while True:
-            more = {
-                function.name
-                for function in self._functions
-                if function.name not in launching and self._launches(function, launching)
+        called = {
+            function.name: {
+                _last_name(each.func) for each in ast.walk(function) if isinstance(each, ast.Call)
             }
-            if not more:
-                return launching
+            for function in self._functions
+        }
+        launching = {
+            function.name
+            for function in self._functions
+            if any(self._is_launch(each, ()) for each in ast.walk(function) if isinstance(each, ast.Call))
+        }
+        while more := {name for name, names in called.items() if names & launching} - launching:
             launching |= more
+        return launching
 
-    def _launches(self, node: ast.AST, launching: set[str] | None = None) -> bool:
-        known = self._launching if launching is None else launching
-        return any(self._is_launch(each, known) for each in ast.walk(node) if isinstance(each, ast.Call))
+    def _launches(self, node: ast.stmt) -> bool:
+        at = bisect.bisect_left(self._launch_lines, node.lineno)
+        return at < len(self._launch_lines) and self._launch_lines[at] <= (node.end_lineno or node.lineno)
 
-    def _is_launch(self, call: ast.Call, launching: set[str]) -> bool:
+    def _is_launch(self, call: ast.Call, launching: Container[str]) -> bool:
         function = call.func
         if isinstance(function, ast.Subscript):  # kernel[grid](…)
             return _last_name(function.value) in self._kernels
@@ -141,17 +151,14 @@ class _Reader:
 
     def _launches_after(self, branch: ast.If) -> bool:
         """Tell whether the function around a branch launches a kernel behind it."""
+        end = branch.end_lineno or branch.lineno
         around = [
-            function
+            function.end_lineno or function.lineno
             for function in self._functions
             if function.lineno <= branch.lineno <= (function.end_lineno or function.lineno)
         ]
-        return bool(around) and any(
-            isinstance(each, ast.Call)
-            and each.lineno > (branch.end_lineno or branch.lineno)
-            and self._is_launch(each, self._launching)
-            for each in ast.walk(max(around, key=lambda function: function.lineno))
-        )
+        at = bisect.bisect_right(self._launch_lines, end)
+        return bool(around) and at < len(self._launch_lines) and self._launch_lines[at] <= min(around)
 
 
 def _of(node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -166,22 +173,33 @@ def _of(node: ast.AST) -> Iterator[tuple[str, str]]:
                 yield "global_flag", f"sets {_dotted(target)}"
     elif isinstance(node, ast.Call):
         yield from _of_call(node)
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield from _of_name(alias.name)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from _of_name(node.value)  # as for getattr
     elif isinstance(node, ast.Attribute):
         if node.attr in HALVES and _dotted(node).split(".")[0] in {"torch", "tl", "triton"}:
             yield "half_type", f"uses {_dotted(node)}"
-        elif node.attr in HIDES_WORK:
-            yield "hides_work", f"uses {node.attr}: what torch does then is not counted"
+        elif node.attr in HIDES_WORK or node.attr in LOADS_BINARIES:
+            yield from _of_name(node.attr)
         elif node.attr in LOOKS_INSIDE:
             yield "looks_inside", f"reads {node.attr}"
         elif _dotted(node) == "sys.modules":
             yield "looks_inside", "reads sys.modules"
 
 
+def _of_name(name: str) -> Iterator[tuple[str, str]]:
+    """Yield what a name alone shows, whatever it is called afterwards."""
+    if name in HIDES_WORK:
+        yield "hides_work", f"uses {name}: what torch does then is not counted"
+    elif name in LOADS_BINARIES:
+        yield "loads_binary", f"loads a library by {name}"
+
+
 def _of_call(call: ast.Call) -> Iterator[tuple[str, str]]:
     name, dotted = _last_name(call.func), _dotted(call.func)
     plain = isinstance(call.func, ast.Name)
-    if name in HIDES_WORK and plain:
-        yield "hides_work", f"uses {name}: what torch does then is not counted"
     if name in FLAG_SETTERS:
         yield "global_flag", f"calls {name}"
     elif name == "autocast":
@@ -194,8 +212,6 @@ def _of_call(call: ast.Call) -> Iterator[tuple[str, str]]:
         yield "runs_text", f"calls {name}: what it runs does not stand in the source"
     elif name in READS_FILES and (name != "open" or plain or dotted in {"os.open", "io.open"}):
         yield "reads_files", f"looks at files by {name}: nothing of the reference is where it runs"
-    elif name in LOADS_BINARIES:
-        yield "loads_binary", f"loads a library by {name}"
     elif name in BUILDS:
         yield "builds_native", f"builds native code by {name}"
 

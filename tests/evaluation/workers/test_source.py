@@ -1,6 +1,7 @@
 """What a candidate's source shows before any of it runs."""
 
 import textwrap
+import time
 
 import pytest
 
@@ -99,6 +100,9 @@ def test_what_honest_code_does_around_a_launch_is_none(source):
         ("exec(text)", "runs_text"),
         ("import importlib\nimportlib.import_module('reference')", "runs_text"),
         ("import ctypes\nctypes.CDLL('libcublas.so')", "loads_binary"),
+        ("import ctypes\nC = getattr(ctypes, 'CDLL')", "loads_binary"),
+        ("from ctypes import cdll as c\nc['libm.so.6']", "loads_binary"),
+        ("from torch._C import _DisableTorchDispatch as D", "hides_work"),
         ("import gc\ngc.get_objects()", "looks_inside"),
         ("import sys\nsys._getframe(1).f_locals", "looks_inside"),
         ("text = open('reference.py').read()", "reads_files"),
@@ -131,3 +135,17 @@ def test_words_that_only_look_alike_are_not(source):
 )
 def test_what_is_no_python_shows_nothing(source):
     assert signs_of(source) == {"kernels": {}, "signs": []}
+
+
+def test_a_long_source_is_read_in_a_moment():
+    chained = (
+        "".join(f"def f{i}(x):\n    return f{i + 1}(x)\n" for i in range(600))
+        + "def f600(x):\n    return launch(x)\n"
+    )
+    branches = "def op(x):\n" + "".join(
+        f"    if x.shape[0] == {i}:\n        return torch.relu(x)\n" for i in range(1000)
+    )
+    started = time.perf_counter()
+    found = shown(chained + branches + "    return f0(x)\n")
+    assert time.perf_counter() - started < 5.0
+    assert found["signs"][0]["kind"] == "fallback_branch"

@@ -76,6 +76,7 @@ class Launches:
         self.stubbed = stubbed
         self.times = times
         self.told = 0
+        self.left_out = 0
         self._notes = notes
         self._over = over
 
@@ -110,6 +111,7 @@ class Launches:
             "grids": largest_grids((launch.kernel, launch.grid) for launch in self.launches),
             "autotuned": dict(self.autotuned),
             "notes": list(self._notes),
+            "left_out": self.left_out,
             **({} if self.times is None else self.times.facts()),
         }
 
@@ -172,6 +174,7 @@ class _Launcher:
         self._recorder.before(self._name, (x, y, z))
         current = self._recorder.current
         if self._name in current.stubbed:
+            current.left_out += 1
             return None
         with contextlib.nullcontext() if current.times is None else current.times.own():
             result = self._launcher(x, y, z, *arguments)
