@@ -21,7 +21,7 @@ from adaexplore_mcp.services.ports import Report
 
 __all__ = ["KnownTask", "TaskService", "task_id_of"]
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 """Plans of another version are made again."""
 BASELINE_TIMEOUT_S = 120.0
 GOOD_BASELINE = frozenset({"correct", "plausible", "unsupported"})
