@@ -1,5 +1,6 @@
 """The wheel as users get it: built from the sdist, installed beside a stranger's packages of the same names."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -117,9 +118,11 @@ def test_the_installed_command_judges_a_kernel_from_any_folder(installed, home, 
         assert server.status(kernel(), task_id=task_id) == "correct"
         assert server.status(kernel("x - y"), task_id=task_id) == "incorrect"
         ours = descendants(server.process.pid)
-        commands = [
-            c for process in ours if (c := Path(f"/proc/{process.pid}/cmdline").read_bytes())
-        ]  # none: it ended
+        commands = []
+        for process in ours:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                commands.append(Path(f"/proc/{process.pid}/cmdline").read_bytes())
+        commands = [command for command in commands if command]  # none: it is about to be waited for
         assert commands
         assert all(bytes(installed) in command for command in commands)
         assert not any(bytes(ROOT / "adaexplore_mcp") in command for command in commands)

@@ -233,7 +233,8 @@ UPDATE = "    tl.store(residual_ptr + place, total, mask=o < width)\n"
             id="upper nibble taken as signed",
         ),
         pytest.param(UPDATE, "", ("values", "residual"), id="residual not updated"),
-        pytest.param(RESIDUAL, "0.0", ("values", "out"), id="residual dropped"),
+        # Two hundredths of 32 sums may be taken for half precision.
+        pytest.param(RESIDUAL, "0.0", ("values|precision_class", "out"), id="residual dropped"),
         pytest.param("tl.load(ids_ptr + token)", "token", ("values", "out"), id="index ignored"),
         pytest.param(", mask=both, other=0)", ")", ("out_of_bounds", ""), id="mask left out"),
     ],
@@ -242,7 +243,9 @@ async def test_a_subtly_wrong_kernel_of_that_operation_is_incorrect(agent, proje
     assert KERNEL.count(old) == 1
     outcome = await agent.verdict(projection["task_id"], KERNEL.replace(old, new))
     assert outcome["status"] == "incorrect", outcome
-    assert (outcome["check"], outcome["evidence"].get("output", "")) == found
+    checks, output = found
+    assert outcome["check"] in checks.split("|")
+    assert outcome["evidence"].get("output", "") == output
 
 
 async def test_a_file_named_with_its_entry_is_the_same_task_and_its_package_is_found(agent, projection):
