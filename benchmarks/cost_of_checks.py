@@ -71,7 +71,9 @@ CHECKS: dict[str, Patches] = {
     "who did the work": _without("who_did_the_work"),
     "one other size": lambda: mock.patch.object(numerics, "_elsewhere", _nothing),
     "results of other calls": lambda: mock.patch.object(judging.Judging, "_stale", _nothing),
-    "conduct of its process": lambda: mock.patch.object(verdict, "_misconduct", return_value=None),
+    "conduct of its process": lambda: mock.patch.object(
+        verdict, "RULES", tuple(rule for rule in verdict.RULES if rule is not verdict._misconduct)
+    ),
 }
 """By name, what leaves a check out."""
 
