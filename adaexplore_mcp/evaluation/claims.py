@@ -45,6 +45,10 @@ def _clean(value: str, limit: int) -> str:
     return CONTROLS.sub("", value[:limit])
 
 
+def _name(value: str, limit: int = 120) -> str:
+    return NO_NAME.sub("_", _clean(value, limit))
+
+
 def quoted(message: str) -> str:
     """Return a text that a candidate may have chosen, shortened to one line, in quotes that it cannot end."""
     line = " ".join(message.split()).replace('"', "'")
@@ -53,7 +57,7 @@ def quoted(message: str) -> str:
 
 def name_in(source: Mapping[str, Any], name: str, limit: int = 120) -> str:
     """Return what should be the name of a class or a function, with nothing in it but what a name can hold."""
-    return NO_NAME.sub("_", text(source, name, limit))
+    return _name(text(source, name, limit), limit)
 
 
 def number(source: Mapping[str, Any], name: str) -> int:
@@ -75,11 +79,7 @@ def counts(source: Mapping[str, Any], name: str) -> dict[str, int]:
     value = source.get(name)
     if not isinstance(value, dict):
         return {}
-    kept = [
-        (NO_NAME.sub("_", _clean(key, 120)), count)
-        for key, count in value.items()
-        if type(count) is int and count >= 0
-    ]
+    kept = [(_name(key), count) for key, count in value.items() if type(count) is int and count >= 0]
     return dict(kept[:MAX_ITEMS])
 
 
@@ -371,7 +371,7 @@ def _grids(claim: object) -> dict[str, tuple[int, int, int]]:
     for name, extents in list(claim.items())[:MAX_ITEMS] if isinstance(claim, dict) else []:
         if isinstance(name, str) and isinstance(extents, list) and len(extents) == 3:
             x, y, z = (extent if type(extent) is int and extent >= 0 else 0 for extent in extents)
-            found[_clean(name, 120)] = x, y, z
+            found[_name(name)] = x, y, z  # as `counts` has them
     return found
 
 

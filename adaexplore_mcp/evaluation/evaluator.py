@@ -427,7 +427,7 @@ class Evaluator:
         """Return a plan with sizes that a CPU can compute; one made on a machine with a GPU has none."""
         if plan.lowering_tried or not plan.too_large:
             return plan
-        key = f"{definition.digest} {plan.workload.model_dump_json()}"
+        key = f"{definition.operation} {plan.workload.model_dump_json()}"
         if key not in self._lowered:
             made = await examine(
                 self.pool,

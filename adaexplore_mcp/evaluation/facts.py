@@ -114,13 +114,13 @@ def _who_did_it(
         yield "Its launches have empty grids: they run nothing."
     if numerics.facts.to_host > HOST_ELEMENTS:
         yield f"A call brings {numerics.facts.to_host:,} elements to the host."
-    if result.numerics.unused:
+    if numerics.unused:
         yield (
-            f"Without the launches of {', '.join(result.numerics.unused)} its outputs are right all the same: they do not "
+            f"Without the launches of {', '.join(numerics.unused)} its outputs are right all the same: they do not "
             "rest on what is written there."
         )
-    if idle := [name for name in result.numerics.source.kernels if name not in _ran(result, launches)]:
-        line = result.numerics.source.kernels[idle[0]]
+    if idle := [name for name in numerics.source.kernels if name not in _ran(result, launches)]:
+        line = numerics.source.kernels[idle[0]]
         yield f"Kernel {idle[0]} (line {line}) is defined and was not launched."
     if share is not None and share >= 0.01:
         did = ", ".join(full.library_operators[:4])

@@ -374,8 +374,8 @@ def _note_typical(trial: Trial, first: Trial) -> None:
     """Note in a trial of small inputs how large the outputs are without that."""
     sizes = {entry["path"]: float(entry["rms"]) for entry in first.expected.message if "rms" in entry}
     for entry in trial.expected.message:
-        if "rms" in entry:
-            entry["typical"] = sizes.get(entry["path"], 0.0)
+        if entry["path"] in sizes:
+            entry["typical"] = sizes[entry["path"]]
 
 
 def _floating(trial: Trial) -> bool:

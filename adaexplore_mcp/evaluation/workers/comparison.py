@@ -140,9 +140,9 @@ def compare(
             wide is not None,
             poison,
         )
-        floating = _Floating(outputs, reference.shape, totals, rule=rule, accumulation=accumulation)
-        floating.typical = typical
-        return floating.compare()
+        return _Floating(
+            outputs, reference.shape, totals, rule=rule, accumulation=accumulation, typical=typical
+        ).compare()
     return _exact(got, reference, wide, poison)
 
 
@@ -217,7 +217,14 @@ class _Floating:
     """The comparison of one floating-point output."""
 
     def __init__(
-        self, outputs: Outputs, shape: torch.Size, totals: Totals, *, rule: Rule, accumulation: int
+        self,
+        outputs: Outputs,
+        shape: torch.Size,
+        totals: Totals,
+        *,
+        rule: Rule,
+        accumulation: int,
+        typical: float,
     ) -> None:
         self.outputs = outputs
         self.shape = shape
@@ -228,7 +235,7 @@ class _Floating:
         self.rule = rule
         self.accumulation = max(1, accumulation)
         self.count = self.reference.numel()
-        self.typical = 0.0
+        self.typical = typical
 
     def compare(self) -> Comparison:
         """Return the verdict."""

@@ -77,7 +77,11 @@ class Cost:
 
 
 def measure(
-    call: Callable[[], Any], *, inputs: Iterable[Tensor] = (), model: object = None
+    call: Callable[[], Any],
+    *,
+    inputs: Iterable[Tensor] = (),
+    model: object = None,
+    follow: bool = False,
 ) -> tuple[Any, Cost]:
     """Run a call once and return its value and its cost.
 
@@ -87,10 +91,11 @@ def measure(
         call: What to run; gradients should be off, else what they keep counts as alive.
         inputs: Tensors that the call reads, any shape and dtype.
         model: If a module, its parameters and buffers are counted.
+        follow: Follow what every result rests on, for `Cost.unneeded`, which is empty otherwise.
     """
     given = list(inputs)
     state = list(_state(model)) if isinstance(model, nn.Module) else []
-    watch = _Watch([*given, *state])
+    watch = _Watch([*given, *state], follow=follow)
     counter = FlopCounterMode(display=False, custom_mapping=_FLOPS)
     # The counter on top takes composite operators apart; the watch below sees their parts.
     with watch, counter:
@@ -227,7 +232,7 @@ class _Step:
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves its __init_subclass__ untyped
     """Counts what operators write, and follows the storages that are alive."""
 
-    def __init__(self, given: Sequence[Tensor]) -> None:
+    def __init__(self, given: Sequence[Tensor], *, follow: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.operators: Counter[str] = Counter()
         self.written = 0
@@ -237,6 +242,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         self._alive_bytes = 0
         self._alive: dict[int, weakref.finalize[Any, Any]] = {}
         self.to_host = 0
+        self._follow = follow
         self._steps: list[_Step] = []
         self._numbers: dict[int, int] = {}
         self._serial = itertools.count()
@@ -269,7 +275,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
             named = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}  # noqa: SLF001 - its only form
             named |= kwargs or {}
             self.accumulation = max(self.accumulation, _chain(name, named, outputs))
-            if len(self._steps) < MAX_STEPS:
+            if self._follow and len(self._steps) < MAX_STEPS:
                 self._steps.append(self._step(func, args, kwargs or {}, named, result))
         return result
 

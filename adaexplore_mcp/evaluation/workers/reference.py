@@ -272,6 +272,8 @@ class _Reference:
         wide, wide_arguments, not_wide = self._wide(model, arguments)
         entries, tensors = _expected(outputs, own, mutated, wide, wide_arguments)
         self._note_hosts(entries, outputs)
+        if request["repeat"]:  # of the first trial: how large the outputs usually are
+            _note_sizes(entries, tensors)
         starts, file, size = self.machine.export(tensors)
         for entry in entries:
             for part in (entry, entry.get("wide") or {}):
@@ -535,6 +537,16 @@ def _aliases(outputs: Any, arguments: Arguments) -> dict[str, str]:  # noqa: ANN
     }
 
 
+def _note_sizes(entries: list[dict[str, Any]], tensors: Sequence[Tensor]) -> None:
+    """Note the root mean square of every floating output, as far as it is finite."""
+    for entry in entries:
+        tensor = tensors[entry["start"]] if "start" in entry else None
+        if tensor is not None and tensor.is_floating_point() and tensor.numel():
+            rms = float(tensor.detach().double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
+            if math.isfinite(rms):
+                entry["rms"] = rms
+
+
 def _expected(
     outputs: Any,  # noqa: ANN401
     own: Arguments,
@@ -563,10 +575,6 @@ def _expected(
             "stride": list(leaf.stride()),
             "start": len(tensors),
         }
-        if leaf.is_floating_point() and leaf.numel():
-            rms = float(leaf.detach().double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
-            if math.isfinite(rms):
-                entry["rms"] = rms
         tensors.append(leaf)
         exact = wide_leaves.get(path)
         if isinstance(exact, Tensor) and exact.shape == leaf.shape:

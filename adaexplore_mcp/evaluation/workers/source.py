@@ -73,7 +73,6 @@ def signs_of(source: bytes) -> Signs:
 
 class _Reader:
     def __init__(self, tree: ast.Module) -> None:
-        self._tree = tree
         self._nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
         functions = [node for node in self._nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         self._kernels = {node.name: node for node in functions if any(map(_is_jit, node.decorator_list))}
@@ -108,17 +107,13 @@ class _Reader:
 
     def _find_launching(self) -> set[str]:
         """Return the names of functions and methods that launch a kernel, themselves or through another one."""
-        called = {
-            function.name: {
-                _last_name(each.func) for each in ast.walk(function) if isinstance(each, ast.Call)
-            }
-            for function in self._functions
-        }
-        launching = {
-            function.name
-            for function in self._functions
-            if any(self._is_launch(each, ()) for each in ast.walk(function) if isinstance(each, ast.Call))
-        }
+        called: dict[str, set[str]] = {}
+        launching: set[str] = set()
+        for function in self._functions:
+            calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)]
+            called[function.name] = {_last_name(call.func) for call in calls}
+            if any(self._is_launch(call, ()) for call in calls):
+                launching.add(function.name)
         while more := {name for name, names in called.items() if names & launching} - launching:
             launching |= more
         return launching

@@ -317,7 +317,9 @@ def trial(
     model, init = _built(lambda: task.construct(seed=0), mode)
     arguments = _built(lambda: task.inputs(seed=1), mode)
     with mode:
-        outputs, cost = measure(lambda: task.call(model, arguments), inputs=arguments.tensors(), model=model)
+        outputs, cost = measure(
+            lambda: task.call(model, arguments), inputs=arguments.tensors(), model=model, follow=True
+        )
         outlines = [outline({"args": each.args, "kwargs": each.kwargs}) for each in (init, arguments)]
     return Trial(
         cost,

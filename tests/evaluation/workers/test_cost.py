@@ -17,7 +17,7 @@ def tensors(request):
 
 
 def cost_of(function, *inputs, model=None):
-    return measure(lambda: function(*inputs), inputs=inputs, model=model)[1]
+    return measure(lambda: function(*inputs), inputs=inputs, model=model, follow=True)[1]
 
 
 def test_the_value_of_the_call_is_returned():
