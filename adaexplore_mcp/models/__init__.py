@@ -1,0 +1,76 @@
+"""Values that cross the boundary: what callers send, what tools answer, what the store keeps.
+
+Frozen pydantic models that refuse unknown fields. A field that does not apply keeps its empty default and is left
+out on the wire, so an answer costs no tokens for what it does not say. No float is ever NaN or infinite: such a value
+becomes None.
+"""
+
+from adaexplore_mcp.models.jobs import JobPage, JobView
+from adaexplore_mcp.models.machine import Check, Device, DeviceState
+from adaexplore_mcp.models.outcomes import (
+    ArtifactPage,
+    ArtifactRef,
+    CompiledKernel,
+    ErrorExcerpt,
+    Evidence,
+    Facts,
+    Outcome,
+    PrecisionClass,
+    Scope,
+    Stage,
+    Status,
+    Target,
+    VerifyRequest,
+)
+from adaexplore_mcp.models.tasks import (
+    Domain,
+    LibraryOps,
+    Policy,
+    Precision,
+    RegisterRequest,
+    SizeRange,
+    TaskFormat,
+    TaskPage,
+    TaskSummary,
+    TensorSpec,
+    Workload,
+    WorkloadReport,
+)
+from adaexplore_mcp.models.values import FiniteFloat, Parameter, Value, json_safe
+
+__all__ = [
+    "ArtifactPage",
+    "ArtifactRef",
+    "Check",
+    "CompiledKernel",
+    "Device",
+    "DeviceState",
+    "Domain",
+    "ErrorExcerpt",
+    "Evidence",
+    "Facts",
+    "FiniteFloat",
+    "JobPage",
+    "JobView",
+    "LibraryOps",
+    "Outcome",
+    "Parameter",
+    "Policy",
+    "Precision",
+    "PrecisionClass",
+    "RegisterRequest",
+    "Scope",
+    "SizeRange",
+    "Stage",
+    "Status",
+    "Target",
+    "TaskFormat",
+    "TaskPage",
+    "TaskSummary",
+    "TensorSpec",
+    "Value",
+    "VerifyRequest",
+    "Workload",
+    "WorkloadReport",
+    "json_safe",
+]
