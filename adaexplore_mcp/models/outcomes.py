@@ -4,11 +4,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from adaexplore_mcp.models.timing import Effort, Timing
 from adaexplore_mcp.models.values import FiniteFloat, Value
 
 __all__ = [
     "ArtifactPage",
     "ArtifactRef",
+    "BenchmarkRequest",
     "CompiledKernel",
     "ErrorExcerpt",
     "Evidence",
@@ -179,6 +181,14 @@ class VerifyRequest(Value):
     """Label of who asks."""
 
 
+class BenchmarkRequest(VerifyRequest):
+    """One candidate to time against baselines, once it is found right."""
+
+    baselines: list[str] = Field(default=[], max_length=5)
+    """own, eager, compile, max_autotune or node:<id>; empty: the task's reward baseline."""
+    effort: Effort = "quick"
+
+
 class ArtifactPage(Value):
     """Part of a long text that was kept aside."""
 
@@ -219,6 +229,8 @@ class Outcome(Value):
     error: ErrorExcerpt | None = None
     evidence: Evidence | None = None
     compiled: list[CompiledKernel] = []
+    timing: Timing | None = None
+    """What a benchmark measured, if the candidate is right."""
     facts: Facts | None = None
     scope: Scope | None = None
     rules: list[str] = []

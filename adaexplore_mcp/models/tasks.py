@@ -13,6 +13,7 @@ __all__ = [
     "Policy",
     "Precision",
     "RegisterRequest",
+    "RewardBaseline",
     "SizeRange",
     "TaskFormat",
     "TaskPage",
@@ -25,6 +26,8 @@ __all__ = [
 Precision = Literal["match", "relaxed", "kernelbench", "paper", "custom"]
 LibraryOps = Literal["report", "allow", "forbid"]
 TaskFormat = Literal["kernelbench", "function"]
+RewardBaseline = Literal["own", "eager", "compile", "max_autotune"]
+"""What speedups are measured against."""
 
 
 class Workload(Parameter):
@@ -130,6 +133,7 @@ class RegisterRequest(Value):
     mutates: list[str] = []
     baseline: bytes = b""
     """Source of the owner's own kernel; empty without one."""
+    reward_baseline: RewardBaseline | Literal[""] = ""
     policy: Policy = Policy()
 
 
@@ -155,6 +159,8 @@ class TaskSummary(Value):
     """What registration noticed about the task, in plain words."""
     baseline: str = ""
     """Status of the owner's own kernel, where one was given."""
+    reward_baseline: RewardBaseline | Literal[""] = ""
+    """What a search measures its speedups against; empty: the owner's own kernel, else eager."""
     example: str = ""
     """Candidate id of a right kernel that comes with a built-in task."""
 
