@@ -119,7 +119,7 @@ class _Binding:
 
 
 def _by_a_builder() -> bool:
-    """Tell whether Triton or torch itself starts a process now, to compile or to assemble."""
+    """Tell whether Triton or torch itself starts a process now, to compile or to assemble, or ends one."""
     frame: types.FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack reads source files
     while frame is not None and frame.f_code.co_filename.startswith(STANDARD):
         frame = frame.f_back
@@ -173,7 +173,8 @@ class Watch:
             self.events.append({"kind": "socket", "phase": self.phase, "what": _short(arguments[1:])})
         elif event == "os.killpg" or (arguments and arguments[0] != self._own):
             number = arguments[1] if len(arguments) > 1 else 0
-            if number == 0:  # only asks whether the process exists
+            # 0 only asks whether the process exists; a time limit that is up while an assembler runs ends that.
+            if number == 0 or _by_a_builder():
                 return
             name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
             self.events.append(
