@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from adaexplore_mcp.memory_store.ceilings import CeilingTable
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.evaluations import EvaluationTable, candidate_id_of
 from adaexplore_mcp.memory_store.handles import content_handle, new_handle
@@ -18,6 +19,7 @@ from adaexplore_mcp.memory_store.tasks import TaskTable
 
 __all__ = [
     "ArtifactRecord",
+    "CeilingTable",
     "EvaluationTable",
     "JobRecord",
     "JobStatus",
@@ -46,6 +48,7 @@ class Store:
         self.tasks = TaskTable(self._database)
         self.evaluations = EvaluationTable(self._database)
         self.jobs = JobTable(self._database)
+        self.ceilings = CeilingTable(self._database)
 
     async def check(self) -> str:
         """Open the database, look for damage, and say how much it holds.

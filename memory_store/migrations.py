@@ -86,9 +86,22 @@ def _told_trials(sqlite: Database) -> None:
     )
 
 
+def _ceilings(sqlite: Database) -> None:
+    sqlite.execute(
+        """CREATE TABLE ceilings (
+            device TEXT NOT NULL,
+            software TEXT NOT NULL,
+            ceilings TEXT NOT NULL,
+            measured_at REAL NOT NULL,
+            PRIMARY KEY (device, software)
+        ) STRICT"""
+    )
+
+
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
+    "0003_ceilings": _ceilings,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from pydantic import Field
@@ -84,6 +84,10 @@ async def register_task(
     mutates: Annotated[list[str], Field(max_length=64, description="Inputs that it changes in place.")] = [],  # noqa: B006 - as above
     baseline: Annotated[Source, Field(description="Your own kernel; or baseline_path.")] = "",
     baseline_path: str = "",
+    reward_baseline: Annotated[
+        Literal["", "own", "eager", "compile", "max_autotune"],
+        Field(description="What speedups are against; default: your own kernel, else eager."),
+    ] = "",
     policy: Annotated[Policy, Field(description="What counts as right.")] = Policy(),  # noqa: B008 - immutable
     wait_seconds: Wait = DEFAULT_WAIT_S,
     response_format: Format = "concise",
@@ -103,6 +107,7 @@ async def register_task(
         "mutates": mutates,
         "baseline": baseline and SENT_AGAIN,
         "baseline_path": baseline_path,
+        "reward_baseline": reward_baseline,
         "policy": policy.to_wire(),
     }
     file, entry = _split_entry(entry)
@@ -136,6 +141,7 @@ async def register_task(
         domains=domains,
         mutates=mutates,
         baseline=baseline_bytes,
+        reward_baseline=reward_baseline,
         policy=policy,
     )
 

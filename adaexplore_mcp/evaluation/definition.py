@@ -4,9 +4,18 @@ import hashlib
 import json
 import math
 import re
-from typing import Any
+from typing import Any, Literal
 
-from adaexplore_mcp.models import Domain, Policy, SizeRange, TaskFormat, TensorSpec, Value, Workload
+from adaexplore_mcp.models import (
+    Domain,
+    Policy,
+    RewardBaseline,
+    SizeRange,
+    TaskFormat,
+    TensorSpec,
+    Value,
+    Workload,
+)
 
 __all__ = ["Definition", "Plan", "Sizes", "bytes_per_element", "tensor_bytes"]
 
@@ -33,6 +42,8 @@ class Definition(Value):
     policy: Policy = Policy()
     baseline: str = ""
     """Source of the owner's own kernel."""
+    reward_baseline: RewardBaseline | Literal[""] = ""
+    """What speedups are measured against unless a call says otherwise; empty: the owner's own kernel, else eager."""
 
     @property
     def digest(self) -> str:
@@ -43,12 +54,17 @@ class Definition(Value):
     @property
     def operation(self) -> str:
         """SHA-256 of what is computed and on what, however it is judged; the trials of a task depend on nothing else."""
-        return self.model_copy(update={"policy": Policy(), "baseline": ""}).digest
+        return self.model_copy(update={"policy": Policy(), "baseline": "", "reward_baseline": ""}).digest
 
     @property
     def candidate_entry(self) -> str:
         """What a candidate must define."""
         return "ModelNew" if self.format == "kernelbench" else self.entry
+
+    @property
+    def usual_baseline(self) -> RewardBaseline:
+        """What speedups are measured against unless a call says otherwise."""
+        return self.reward_baseline or ("own" if self.baseline else "eager")
 
     def to_worker(self, workload: Workload, edits: Sizes) -> dict[str, Any]:
         """Return the message from which a worker loads the task at some sizes."""

@@ -15,9 +15,18 @@ from typing import Any, NamedTuple
 
 from adaexplore_mcp.errors import RequestError
 
-__all__ = ["Gpu", "Occupant", "Usage", "find", "matching", "usage"]
+__all__ = ["Condition", "Gpu", "Occupant", "Usage", "condition", "find", "matching", "usage"]
 
 NONE = "none"
+THROTTLES = {
+    0x02: "clocks are fixed by an application",
+    0x04: "power limit",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Of nvmlClocksThrottleReasons (nvml.h), in words."""
 MIG_ENABLED = 1
 
 logger = logging.getLogger(__name__)
@@ -92,6 +101,25 @@ class Usage:
     others: tuple[Occupant, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Condition:
+    """How a GPU is at one moment; None where the driver does not say.
+
+    Args:
+        sm_mhz: Clock of its multiprocessors.
+        memory_mhz: Clock of its memory.
+        celsius: Temperature of its chip.
+        watts: Power it draws.
+        throttled: Why its clock is held down, in words; idling is no reason.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    celsius: int | None = None
+    watts: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
 def find(choice: Sequence[str] = ()) -> list[Gpu]:
     """Return the GPUs to use, in the order of the choice; none where there is no GPU or no driver.
 
@@ -145,6 +173,22 @@ def usage(gpu: Gpu, own: Collection[int] = ()) -> Usage:
                 for process in processes
                 if process.pid not in own
             ),
+        )
+
+
+def condition(gpu: Gpu) -> Condition:
+    """Ask the driver for a GPU's clocks, temperature and power, and what holds it down; never raises."""
+    with _nvml() as nvml:
+        if nvml is None or (handle := _asked(nvml, nvml.nvmlDeviceGetHandleByUUID, gpu.uuid)) is None:
+            return Condition()
+        power = _asked(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+        reasons = _asked(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+        return Condition(
+            _asked(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            _asked(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            _asked(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            None if power is None else power / 1000,
+            tuple(words for bit, words in THROTTLES.items() if reasons & bit),
         )
 
 

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -30,12 +30,18 @@ from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, 
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
+from adaexplore_mcp.evaluation.timing.baselines import Contender
+from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
+from adaexplore_mcp.evaluation.timing.clock import Ceilings
+from adaexplore_mcp.evaluation.timing.intervals import ALPHA
+from adaexplore_mcp.evaluation.timing.report import Timed, with_times
+from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
 from adaexplore_mcp.evaluation.trials import Audit, TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import Verification
-from adaexplore_mcp.models import Outcome, Target, Workload
+from adaexplore_mcp.models import Effort, Outcome, Target, Workload
 
-__all__ = ["Evaluation", "Evaluator"]
+__all__ = ["CPU", "Evaluation", "Evaluator", "Race"]
 
 DEFAULT_WORKLOAD = "default"
 HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
@@ -47,8 +53,23 @@ GOOD = frozenset({"correct", "plausible"})
 
 T = TypeVar("T")
 Report = Callable[[str], None]
-_Judged = tuple[list[WorkloadResult], dict[str, TrialSet], Environment, dict[str, Any]]
-"""What a candidate showed, by workload the trials used, the machine, and fields of the receipt."""
+_Judged = tuple[list[WorkloadResult], dict[str, TrialSet], Environment, dict[str, Any], Timed | None]
+"""What a candidate showed, by workload the trials used, the machine, fields of the receipt, and its times."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """What a candidate is timed against once it is right.
+
+    Args:
+        baselines: In the order in which they are reported.
+        effort: How narrow the intervals are to be.
+        ceilings: What GPUs can do, by UUID, as far as it is known.
+    """
+
+    baselines: Sequence[Contender]
+    effort: Effort
+    ceilings: Mapping[str, Ceilings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +114,7 @@ class Evaluator:
         self._lowered: dict[str, Plan] = {}
         self._hidden: dict[str, tuple[list[Plan], int]] = {}
         self._chance = random.SystemRandom()
+        self._ceilings: dict[str, Ceilings] = {}
         self._kept = KeptTrials({gpu.uuid: int(KEPT_SHARE * gpu.memory_bytes) for gpu in self.devices.gpus})
 
     # --- tasks
@@ -301,6 +323,7 @@ class Evaluator:
         device: str = "",
         timeout_s: float,
         report: Report,
+        race: Race | None = None,
     ) -> Evaluation:
         """Judge one candidate over the workloads of a task, until one fails.
 
@@ -313,6 +336,7 @@ class Evaluator:
             device: A GPU's label, index or UUID; cpu for none; empty for any, unless there is none or a target is given.
             timeout_s: Limit of each stage, in seconds.
             report: Told what is being done.
+            race: Time it against these once it is right; on a GPU only.
 
         Raises:
             RequestError: There is no such GPU.
@@ -325,15 +349,20 @@ class Evaluator:
         with contextlib.suppress(TaskError):  # of sizes that were not tried before: no candidate is to blame
             plans = [*plans, *await self._hidden_plans(definition, plans, timeline.begin)]
         judged = (
-            self._verify_on_gpu(definition, plans, candidate, device, timeout_s=timeout_s, timeline=timeline)
+            self._verify_on_gpu(
+                definition, plans, candidate, device, timeout_s=timeout_s, timeline=timeline, race=race
+            )
             if on_gpu
             else self._verify_without(
                 definition, plans, candidate, target or self._target, timeout_s=timeout_s, timeline=timeline
             )
         )
-        results, trials, environment, receipt = await judged
+        results, trials, environment, receipt, timed = await judged
         workers = await self.pool.workers()
         outcome = decide(definition, results, environment, task_id=task_id)
+        if timed is not None:
+            outcome = with_times(outcome, definition, timed)
+            receipt["timing"] = timed.to_wire()
         seconds = {**outcome.seconds, "total": round(timeline.seconds, 3)}
         outcome = outcome.model_copy(update={"seconds": seconds})
         if outcome.status not in GOOD and results[-1].plan.hidden:
@@ -421,7 +450,7 @@ class Evaluator:
                     break
         finally:
             await verification.close()
-        return results, used, environment, {}
+        return results, used, environment, {}, None
 
     async def _for_cpu(self, definition: Definition, plan: Plan) -> Plan:
         """Return a plan with sizes that a CPU can compute; one made on a machine with a GPU has none."""
@@ -455,8 +484,10 @@ class Evaluator:
         *,
         timeout_s: float,
         timeline: Timeline,
+        race: Race | None = None,
     ) -> "_Judged":
         """Judge on a GPU; what does not compile never reaches it."""
+        timed: Timed | None = None
         if not device and len({(gpu.name, gpu.capability) for gpu in self.devices.gpus}) > 1:
             device = self.devices.gpus[0].label  # what is compiled for one kind is of no use on another
         first = self.devices.find(device)
@@ -489,12 +520,93 @@ class Evaluator:
             for plan in plans:
                 results.append(await verification.workload(plan))
                 _spend(verification.used, results[-1])
-                if decide(definition, results, environment, task_id="").status not in GOOD:
+                if (verdict := decide(definition, results, environment, task_id="")).status not in GOOD:
                     break
+            else:
+                if race is not None:
+                    timed = await self._race(
+                        definition,
+                        race,
+                        verification,
+                        results,
+                        verdict,
+                        timeout_s=timeout_s,
+                        timeline=timeline,
+                    )
         finally:
             await verification.close()
         receipt = {"device": {**properties, **verification.described()}}
-        return results, verification.trials, environment, receipt
+        return results, verification.trials, environment, receipt, timed
+
+    async def _race(
+        self,
+        definition: Definition,
+        race: Race,
+        verification: GpuVerification,
+        results: list[WorkloadResult],
+        verdict: Outcome,
+        *,
+        timeout_s: float,
+        timeline: Timeline,
+    ) -> Timed:
+        """Time a candidate that is right at every workload of its task's own, on the GPU where that was found out."""
+        gpu = verification.gpu
+        assert gpu is not None
+        ceilings = race.ceilings.get(gpu.uuid) or await self.ceilings(gpu, timeline.begin)
+        tunes = bool(verdict.facts and verdict.facts.autotuned)
+        candidate = Contender(CANDIDATE, verification.candidate, tunes=tunes)
+        properties = await self.pool.properties(gpu)
+        benchmark = Benchmark(
+            self.pool,
+            self.devices,
+            gpu,
+            l2_bytes=int(properties["l2_bytes"]),
+            effort=race.effort,
+            timeout_s=timeout_s,
+            timeline=timeline,
+        )
+        own = [result for result in results if not result.plan.hidden]
+        timed = Timed(gpu, race.effort, ceilings, [each.name for each in race.baselines])
+        for result in own:
+            plan = result.plan
+            trials = await self._gpu_trials(definition, plan, gpu)
+            compilation, compiled = verification.compiled[plan.workload.name]
+            with trials.used():
+                times = await benchmark.workload(
+                    plan,
+                    trials,
+                    candidate,
+                    race.baselines,
+                    compilation=compilation,
+                    compiled=compiled,
+                    needed_bytes=bytes_needed(plan, 0),
+                    alpha=ALPHA / len(own),
+                )
+            timed.workloads[plan.workload.name] = plan, times
+            if not times.seen.clean:
+                result.numerics = times.seen
+                break
+        return timed
+
+    def measured_ceilings(self) -> dict[str, Ceilings]:
+        """Return what was measured in this process, by UUID."""
+        return dict(self._ceilings)
+
+    async def ceilings(self, gpu: Gpu, report: Report) -> Ceilings:
+        """Measure what a GPU can do, alone on it.
+
+        Raises:
+            WorkerError: Its judge failed.
+            DeviceFullError: It has too little memory.
+        """
+        if gpu.uuid not in self._ceilings:
+            properties = await self.pool.properties(gpu)
+            async with self.devices.alone(gpu, report):
+                report("measuring what the GPU can do")
+                body = {"op": "ceilings", "l2_bytes": int(properties["l2_bytes"])}
+                found = (await GpuBuffers(self.pool, gpu).judge(body, [])).body
+            self._ceilings[gpu.uuid] = Ceilings(found["copy_bytes_per_s"], found["flops_per_s"])
+        return self._ceilings[gpu.uuid]
 
     # --- life
 

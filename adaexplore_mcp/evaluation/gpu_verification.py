@@ -70,7 +70,7 @@ class GpuVerification:
         timeline: Timeline,
     ) -> None:
         self._pool = pool
-        self._candidate = candidate
+        self.candidate = candidate
         self._trials_on = trials_on
         self._take = take
         self._timeout_s = timeout_s
@@ -93,6 +93,7 @@ class GpuVerification:
         self.usage = Usage()
         self.trials: dict[str, TrialSet] = {}
         self.used: list[TrialSet] = []
+        self.compiled: dict[str, tuple[CompileReport, int | None]] = {}
 
     async def workload(self, plan: Plan) -> WorkloadResult:
         """Judge at one workload; try again once where a worker of ours, not the candidate, was lost.
@@ -124,6 +125,10 @@ class GpuVerification:
 
     async def close(self) -> None:
         """End its processes."""
+        for _, file in self.compiled.values():
+            if file is not None:
+                os.close(file)
+        self.compiled.clear()
         await self._compilation.close()
 
     async def _once(self, plan: Plan) -> WorkloadResult:
@@ -136,8 +141,10 @@ class GpuVerification:
                 # It may have been a neighbour that took the memory: once more, without any.
                 numerics = await self._run(plan, compilation, compiled, alone=True)
         finally:
-            if compiled is not None:
-                os.close(compiled)
+            _, before = self.compiled.get(plan.workload.name, (None, None))
+            if before is not None:
+                os.close(before)
+            self.compiled[plan.workload.name] = compilation, compiled
         trials = self.trials.get(plan.workload.name)
         return WorkloadResult(
             plan,
@@ -226,11 +233,11 @@ class GpuVerification:
             self._timeout_s,
             self._timeline.begin,
             files=[] if compiled is None else [compiled],
-            measure=self._candidate.policy.library_ops == "forbid"
+            measure=self.candidate.policy.library_ops == "forbid"
             or not (compilation.faked and compilation.compiled),
             configurations=_ready(compilation),
         )
-        return await run_numerics(setting, self._candidate, trials, elsewhere=elsewhere)
+        return await run_numerics(setting, self.candidate, trials, elsewhere=elsewhere)
 
     def _full(self, plan: Plan, gpu: Gpu, error: DeviceFullError) -> Failure:
         """Say what does not fit, and who has the rest."""

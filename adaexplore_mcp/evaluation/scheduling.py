@@ -134,6 +134,17 @@ class Devices:
         async with self._place(waiter) as device, device.lock.alone(report):
             yield
 
+    @asynccontextmanager
+    async def reserved(self, gpu: Gpu, bytes_needed: int) -> AsyncIterator[None]:
+        """Count memory that processes without a place hold, while they wait to time alone."""
+        device = self._devices[gpu.uuid]
+        device.needed_bytes += bytes_needed
+        try:
+            yield
+        finally:
+            device.needed_bytes -= bytes_needed
+            self._admit()
+
     def _acceptable(self, pinned: str) -> list[_Device]:
         if not pinned and self._devices:
             return list(self._devices.values())

@@ -2,17 +2,21 @@
 
 import shutil
 import time
+from dataclasses import asdict
 from typing import get_args
 
 import anyio.to_thread
 
 from adaexplore_mcp.errors import AdaExploreError, WorkerError
 from adaexplore_mcp.evaluation.devices import Gpu, usage
-from adaexplore_mcp.evaluation.evaluator import Evaluator
+from adaexplore_mcp.evaluation.evaluator import CPU, Evaluator, Race
 from adaexplore_mcp.evaluation.gpu_verification import occupants
-from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.models import Check, Device, DeviceState, Outcome, Target, VerifyRequest
+from adaexplore_mcp.evaluation.timing.baselines import NODE, baseline
+from adaexplore_mcp.evaluation.timing.clock import Ceilings
+from adaexplore_mcp.memory_store import Store, candidate_id_of
+from adaexplore_mcp.models import BenchmarkRequest, Check, Device, DeviceState, Outcome, Target, VerifyRequest
 from adaexplore_mcp.services.builtin import builtins
+from adaexplore_mcp.services.messages import not_found
 from adaexplore_mcp.services.ports import Report
 from adaexplore_mcp.services.tasks import TaskService
 from adaexplore_mcp.settings import Settings
@@ -20,7 +24,7 @@ from adaexplore_mcp.settings import Settings
 __all__ = ["EvaluationService"]
 
 DOCTOR_TASK = "softmax"
-CANNOT_ON_GPU = ["time a kernel", "see races and accesses beyond a tensor that do not show in a few calls"]
+CANNOT_ON_GPU = ["see races and accesses beyond a tensor that do not show in a few calls"]
 CANNOT = [
     "time a kernel",
     "see races that only show when programs run at the same time",
@@ -54,6 +58,67 @@ class EvaluationService:
             TaskError: Its reference is at fault.
             WorkerError: A worker of ours failed; the candidate is not to blame.
         """
+        return await self._judge(request, report)
+
+    @property
+    def times(self) -> bool:
+        """Whether candidates can be timed here: on a GPU."""
+        return bool(self._evaluator.devices.gpus)
+
+    async def benchmark(self, request: BenchmarkRequest, report: Report) -> Outcome:
+        """Judge one candidate and, once it is right, time it against baselines; see `ports.Evaluations`.
+
+        Raises:
+            NotFoundError: There is no such task or node.
+            RequestError: There is no such baseline, or the task has none.
+            TaskError: The task's reference is at fault.
+            WorkerError: A worker of ours failed; the candidate is not to blame.
+        """
+        task = await self._tasks.known(request.task_id, report)
+        names = list(dict.fromkeys(request.baselines or [task.definition.usual_baseline]))
+        contenders = [baseline(name, task.definition, await self._node(name)) for name in names]
+        if not self.times or request.device == CPU:
+            return Outcome(
+                summary="Unsupported: nothing is timed without a GPU, and no number is made up.",
+                next_step="compile_and_verify judges it here; time it on a machine with an NVIDIA GPU.",
+                status="unsupported",
+                task_id=request.task_id,
+                candidate_id=candidate_id_of(request.source),
+                reason="no_gpu",
+            )
+        software = await self._software()
+        known = {
+            uuid: Ceilings(**found) for uuid, found in (await self._store.ceilings.all(software)).items()
+        }
+        race = Race(contenders, request.effort, known)
+        outcome = await self._judge(request, report, race)
+        for uuid, ceilings in self._evaluator.measured_ceilings().items():
+            if uuid not in known:
+                await self._store.ceilings.put(uuid, software, asdict(ceilings))
+        return outcome
+
+    async def _node(self, name: str) -> bytes:
+        """Return the source behind a baseline `node:<id>`; nothing for the others.
+
+        Raises:
+            NotFoundError: There is no such candidate.
+        """
+        if not name.startswith(NODE):
+            return b""
+        candidate_id = name.removeprefix(NODE)
+        source = await self._store.evaluations.candidate(candidate_id)
+        if source is None:
+            latest = await self._store.evaluations.ids("candidate")
+            raise not_found("candidate", candidate_id, latest, "Use the candidate_id of an earlier answer.")
+        return source
+
+    async def _software(self) -> str:
+        """Return the versions that what a GPU can do depends on."""
+        versions = (await self._evaluator.pool.workers()).versions
+        driver = next((gpu.driver for gpu in self._evaluator.devices.gpus), "")
+        return f"torch {versions.get('torch', '?')}, driver {driver}"
+
+    async def _judge(self, request: VerifyRequest, report: Report, race: Race | None = None) -> Outcome:
         started = time.monotonic()
         task = await self._tasks.known(request.task_id, report)
         told, self._told = await self._store.evaluations.told_since(self._told)
@@ -67,6 +132,7 @@ class EvaluationService:
             device=request.device,
             timeout_s=request.timeout_s,
             report=report,
+            race=race,
         )
         return await self._store.evaluations.record(
             evaluation.outcome,

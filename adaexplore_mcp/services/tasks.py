@@ -95,6 +95,11 @@ class TaskService:
         if request.source_path is not None:
             files, module = await self._evaluator.collect(request.source_path, request.import_root)
             extra = _text(request.extra, "source")
+        if request.reward_baseline == "own" and not request.baseline:
+            raise RequestError(
+                "reward_baseline 'own' needs the owner's own kernel, and none was given.",
+                "Give baseline or baseline_path, or another reward_baseline.",
+            )
         if not entry:
             entry = "Model" if request.format == "kernelbench" else "reference"
         try:
@@ -110,6 +115,7 @@ class TaskService:
                 mutates=sorted(request.mutates),
                 policy=request.policy,
                 baseline=_text(request.baseline, "baseline"),
+                reward_baseline=request.reward_baseline,
             )
         except ValidationError as error:
             first = error.errors()[0]
@@ -149,6 +155,7 @@ class TaskService:
             policy=definition.policy,
             findings=noticed,
             baseline=baseline,
+            reward_baseline=definition.usual_baseline,
             example=candidate_id_of(builtin.kernel) if builtin else "",
         )
         return KnownTask(task_id, definition, plans, summary)

@@ -12,9 +12,10 @@ from adaexplore_mcp.errors import RequestError, TaskError
 from adaexplore_mcp.evaluation.definition import Definition
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import find, usage
-from adaexplore_mcp.evaluation.evaluator import Evaluator
+from adaexplore_mcp.evaluation.evaluator import Evaluator, Race
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.timing.baselines import baseline
 from adaexplore_mcp.models import Policy
 
 GPUS = find(())
@@ -555,3 +556,72 @@ async def test_a_candidate_runs_on_the_device_it_is_pinned_to(court):
     for gpu in GPUS:
         evaluation = await court.evaluation(AFFINE, RIGHT, device=gpu.label)
         assert evaluation.receipt["device"]["uuid"] == gpu.uuid
+
+
+# --- timing ----------------------------------------------------------------------------------------------
+
+WIDE = task(
+    "class Model(nn.Module):\n    def forward(self, x):\n        return (x * 2 + 1) * 3 - x",
+    "[torch.randn(1 << 24)]",
+    policy={"library_ops": "allow"},
+)
+FUSED = """
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+    {work}
+    tl.store(y_ptr + o, (x * 2 + 1) * 3 - x, mask=o < n)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        {launch}
+        return y
+"""
+LAUNCH = "kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)"
+EAGER = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return (x * 2 + 1) * 3 - x"
+
+
+async def timing(court, candidate, *names, effort="quick", of=WIDE):
+    race = Race([baseline(name, of) for name in names or ("eager",)], effort)
+    return await court.evaluation(of, candidate, race=race)
+
+
+async def test_a_fused_kernel_is_faster_than_eager_by_as_much_as_it_moves_less(court):
+    outcome = (await timing(court, FUSED.format(work="pass", launch=LAUNCH))).outcome
+    assert outcome.status == "correct", outcome.summary
+    (speedup,) = outcome.timing.speedups
+    assert speedup.conclusion == "faster"
+    assert 2.0 < speedup.speedup < 6.0  # four passes of eager over memory against one
+    (latency,) = outcome.timing.latencies.values()
+    assert 0.5 < latency.roofline_share <= 1.0
+    assert latency.clock == "confirmed"
+    assert "baseline eager" in outcome.summary
+    await court.goes_on()
+
+
+async def test_the_reference_against_itself_is_no_faster_and_no_slower(court):
+    outcome = (await timing(court, EAGER, effort="full")).outcome
+    (speedup,) = outcome.timing.speedups
+    assert speedup.conclusion == "same", speedup
+    assert speedup.high - speedup.low < 0.02
+
+
+async def test_several_baselines_are_timed_in_the_same_rounds(court):
+    outcome = (await timing(court, FUSED.format(work="pass", launch=LAUNCH), "eager", "compile")).outcome
+    assert [each.baseline for each in outcome.timing.speedups] == ["eager", "compile"], outcome.timing.notes
+    assert outcome.timing.speedups[0].speedup > outcome.timing.speedups[1].speedup
+
+
+async def test_work_on_another_stream_is_not_faster_but_wrong(court):
+    launch = f"with torch.cuda.stream(torch.cuda.Stream()):\n            {LAUNCH}"
+    work = "for i in range(2000):\n        x = x + (x * 0.0 == 1.0).to(tl.float32)"
+    outcome = (await timing(court, FUSED.format(work=work, launch=launch))).outcome
+    assert outcome.status in {"incorrect", "rejected"}
+
+
+async def test_a_candidate_that_is_wrong_is_not_timed(court):
+    outcome = (await timing(court, FUSED.format(work="x = x + 1", launch=LAUNCH))).outcome
+    assert outcome.status == "incorrect"
+    assert outcome.timing is None

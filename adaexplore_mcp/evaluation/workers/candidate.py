@@ -7,7 +7,8 @@ process that runs a stranger's code; the verdict comes from the bytes of its out
 Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `failures.describe`), with `integrity`:
 
 * `inspect`: `source` (base64): what its syntax tree shows, before anything of it runs.
-* `load`: `source` (base64), `format`, `entry`, `changes` (of size constants), and what the engine needs (`target`).
+* `load`: `source` (base64), `format`, `entry`, `changes` (of size constants), `package` (files to import from, by path),
+  and what the engine needs (`target`).
 * `construct`: `seed`, `init` with its file: makes the module, afresh each time.
 * `weights`: `state` with its file: copies tensors into parameters and buffers of the same name and shape.
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
@@ -24,6 +25,7 @@ import contextlib
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +53,7 @@ from adaexplore_mcp.evaluation.workers.tensors import (
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
 from adaexplore_mcp.evaluation.workers.warming import interpret_once
 
-__all__ = ["run", "serve"]
+__all__ = ["CandidateProcess", "Reply", "answer", "run", "serve"]
 
 PROGRESS_S = 1.0
 Reply = dict[str, Any]
@@ -65,7 +67,12 @@ def run(connection: Connection, folder: Path) -> None:
 
 def serve(connection: Connection, folder: Path, engine: Engine) -> None:
     """Answer requests until the server closes the connection."""
-    candidate = _Candidate(connection, folder, engine)
+    answer(CandidateProcess(connection, folder, engine))
+
+
+def answer(candidate: "CandidateProcess") -> None:
+    """Answer requests until the server closes the connection."""
+    connection = candidate.connection
     while (received := connection.receive()) is not None:
         request, descriptors = received
         # Everything is caught, SystemExit and KeyboardInterrupt too: what a stranger's code raises is an answer.
@@ -87,11 +94,13 @@ class _Slot:
         args: Positional arguments.
         kwargs: Keyword arguments.
         storages: First address, end, and name of the input for each storage.
+        named: Tensors by name of the input.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     storages: list[tuple[int, int, str]]
+    named: dict[str, Tensor]
 
     def input_at(self, tensor: Tensor) -> str:
         """Return the name of the input whose memory a tensor lies in; empty if there is none."""
@@ -105,7 +114,9 @@ class OutOfTime(BaseException):
     """A call that was given a limit of its own took longer."""
 
 
-class _Candidate:
+class CandidateProcess:
+    """What one process knows of its candidate, and what it answers."""
+
     def __init__(self, connection: Connection, folder: Path, engine: Engine) -> None:
         self.connection = connection
         self.folder = folder
@@ -161,6 +172,11 @@ class _Candidate:
     def load(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Get the engine ready and import the candidate."""
         self.engine.start({**request, "files": descriptors}, self.folder)
+        for name, text in request.get("package", {}).items():
+            (path := self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        if request.get("package"):
+            sys.path.insert(0, str(self.folder))
         self.watch = Watch()
         self.module = load_candidate(
             self.folder, base64.b64decode(request["source"]), request["changes"], entry=request["entry"]
@@ -207,12 +223,13 @@ class _Candidate:
         inputs = decode(request["inputs"], descriptor, shared=True, space=self.engine.space)
         tensors = [leaf for _, leaf in leaves(inputs) if isinstance(leaf, Tensor)]
         sizes = request["inputs"]["storages"]
-        storages = []
+        storages, named = [], {}
         for entry, tensor in zip(request["inputs"]["table"], tensors, strict=True):
             start = tensor.data_ptr() - entry["offset"] * tensor.element_size()
             storages.append((start, start + sizes[entry["storage"]][1], entry["path"]))
+            named[entry["path"]] = tensor
         self.engine.mark(inputs)
-        self.slots[request["slot"]] = _Slot(inputs["args"], inputs["kwargs"], storages)
+        self.slots[request["slot"]] = _Slot(inputs["args"], inputs["kwargs"], storages, named)
         return {}
 
     def call(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
@@ -230,7 +247,7 @@ class _Candidate:
             else:
                 outputs = function(*inputs.args, **inputs.kwargs)
             seen.returned()
-            reply = self._export(outputs, inputs, descriptors[0], request["room"])
+            reply = self.export(outputs, inputs, descriptors[0], request["room"])
             reply |= {"programs_run": seen.programs()}
         self.watch.phase = "between calls"
         seen.refuse()
@@ -247,7 +264,7 @@ class _Candidate:
 
     def again(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Hand over the outputs of the first call as they are now."""
-        return self._export(self.first_outputs, None, descriptors[0], request["room"])
+        return self.export(self.first_outputs, None, descriptors[0], request["room"])
 
     @contextlib.contextmanager
     def _reporting(self, limit_s: float) -> Iterator[None]:
@@ -275,7 +292,8 @@ class _Candidate:
 
     # --- what is handed over
 
-    def _export(self, outputs: Any, inputs: _Slot | None, memory: int, room: int) -> Reply:  # noqa: ANN401 - whatever it returned
+    def export(self, outputs: Any, inputs: _Slot | None, memory: int, room: int) -> Reply:  # noqa: ANN401 - whatever it returned
+        """Describe outputs, and write them into the memory given."""
         entries: list[dict[str, Any]] = []
         tensors: list[Tensor] = []
         aliases: dict[str, str] = {}

@@ -23,6 +23,7 @@ from adaexplore_mcp.evaluation.workers.comparison import (
     compare,
     compare_form,
 )
+from adaexplore_mcp.evaluation.workers.cuda.ceilings import measure_ceilings
 from adaexplore_mcp.evaluation.workers.cuda.driver import context_error
 from adaexplore_mcp.evaluation.workers.cuda.memory import supported
 from adaexplore_mcp.evaluation.workers.cuda.properties import device_properties
@@ -129,6 +130,7 @@ class Judge:
             "copy": self.copy,
             "refill": self.refill,
             "trim": self.trim,
+            "ceilings": self.ceilings,
         }
 
     def check_device(self) -> None:
@@ -170,6 +172,12 @@ class Judge:
         torch.cuda.empty_cache()
         torch.empty(SCRATCH_BYTES, dtype=torch.uint8, device="cuda")
         return {}, []
+
+    def ceilings(self, request: Mapping[str, Any], _: Sequence[int]) -> "Reply":
+        """Measure what the GPU can do, which nobody else may use meanwhile; `l2_bytes` of it."""
+        found = measure_ceilings(request["l2_bytes"])
+        torch.empty(SCRATCH_BYTES, dtype=torch.uint8, device="cuda")
+        return found, []
 
     def _whole(self, descriptor: int, size: int) -> torch.Tensor:
         return self.space.open(descriptor, [(0, size)], size, shared=True)[0]

@@ -1,15 +1,24 @@
 """The confined process of one candidate on a GPU, with CUDA started ahead; answers as `workers.candidate` says.
 
 Request `load` has a `memory_share` (of the GPU's memory, for torch's allocator), `tuned` (which configurations of autotuners
-build) and, as its file, what was compiled (`cache.pack`).
+build) and, as its file, what was compiled (`cache.pack`). With `timing`, nothing of ours stands between the candidate and Triton
+or torch, autotuners choose by the clock, and `l2_bytes` is given; then it answers also, with times in nanoseconds:
+
+* `burst`: `slots`, `count`, `mutates` (inputs to restore before each call): calls in turn, one right after the other.
+* `timed`: with memory for them, the outputs of one of those calls, left to chance, as they were right after it.
+* `seen`: `slots`, `mutates`: one call each, as its caller sees it.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from adaexplore_mcp.evaluation.wire import Connection
-from adaexplore_mcp.evaluation.workers.candidate import serve
+from adaexplore_mcp.evaluation.workers.candidate import CandidateProcess, Reply, answer
+from adaexplore_mcp.evaluation.workers.cuda.bursts import Bursts
 from adaexplore_mcp.evaluation.workers.cuda.engine import CudaEngine
 from adaexplore_mcp.evaluation.workers.cuda.start import start_if_room
 
@@ -27,4 +36,54 @@ def run(connection: Connection, folder: Path) -> None:
     def report(progress: Mapping[str, Any]) -> None:
         connection.send({"progress": progress})
 
-    serve(connection, folder, CudaEngine(report))
+    answer(_TimedProcess(connection, folder, CudaEngine(report)))
+
+
+class _TimedProcess(CandidateProcess):
+    """A candidate's process whose calls can be timed."""
+
+    def __init__(self, connection: Connection, folder: Path, engine: CudaEngine) -> None:
+        super().__init__(connection, folder, engine)
+        self._bursts: Bursts | None = None
+        self._chosen: tuple[Any, int] = None, 0
+        self.operations = {
+            **self.operations,
+            "burst": self.burst,
+            "timed": self.timed,
+            "seen": self.seen,
+        }
+
+    def load(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
+        """Make what takes times before the candidate is imported."""
+        if request.get("timing"):
+            self._bursts = Bursts(request["l2_bytes"])
+        return super().load(request, descriptors)
+
+    def burst(self, request: Mapping[str, Any], _: Sequence[int]) -> Reply:
+        """Time calls, one right after the other."""
+        assert self._bursts is not None
+        self._chosen = None, 0  # its memory is given back first
+        calls, restore = self._calls(request)
+        times, outputs, slot = self._bursts.burst(calls, restore, request["count"])
+        self._chosen = outputs, request["slots"][slot]
+        return {**times}
+
+    def timed(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
+        """Hand over the outputs of one of the timed calls."""
+        outputs, slot = self._chosen
+        return self.export(outputs, None, descriptors[0], request["room"]) | {"slot": slot}
+
+    def seen(self, request: Mapping[str, Any], _: Sequence[int]) -> Reply:
+        """Time calls as their caller sees them."""
+        assert self._bursts is not None
+        return {"call_ns": self._bursts.seen(*self._calls(request))}
+
+    def _calls(self, request: Mapping[str, Any]) -> tuple[list[Any], list[list[tuple[Tensor, Tensor]]]]:
+        """Return the calls with each slot's inputs, and copies of the inputs that a call changes."""
+        assert self.function is not None
+        assert self.watch is not None
+        self.phase = self.watch.phase = "run"
+        slots = [self.slots[number] for number in request["slots"]]
+        calls = [functools.partial(self.function, *slot.args, **slot.kwargs) for slot in slots]
+        changed = [[slot.named[name] for name in request["mutates"] if name in slot.named] for slot in slots]
+        return calls, [[(tensor, tensor.clone()) for tensor in tensors] for tensors in changed]

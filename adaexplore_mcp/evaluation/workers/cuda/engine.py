@@ -20,6 +20,7 @@ from adaexplore_mcp.evaluation.workers.cuda.times import DeviceTimes
 from adaexplore_mcp.evaluation.workers.failures import MESSAGE_CHARACTERS, shorten
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME
 from adaexplore_mcp.evaluation.workers.spaces import DeviceSpace
+from adaexplore_mcp.evaluation.workers.tuning import quick_autotuners
 
 __all__ = ["CudaEngine"]
 
@@ -52,9 +53,12 @@ class CudaEngine:
             with contextlib.suppress(ValueError, OSError):
                 unpack(descriptor, folder / "triton")
         torch.cuda.set_per_process_memory_fraction(request["memory_share"])
-        self._recorder.install()
-        self._fresh.install()
-        self._note_compile()
+        if request.get("timing"):
+            quick_autotuners()
+        else:
+            self._recorder.install()
+            self._fresh.install()
+            self._note_compile()
         restore_flags()
 
     def _note_compile(self) -> None:

@@ -1,0 +1,1 @@
+"""How fast a candidate is: timed in pairs with a baseline, bounded by the judge's own clock."""

@@ -1,0 +1,258 @@
+"""Time one candidate, found right before, against baselines: workload by workload, everybody in a process of its own.
+
+What needs no quiet GPU comes first: every process imports, constructs and, unless it chooses something by the clock, makes its
+first calls beside others. Then the GPU is held alone, for the rounds and for whatever tunes.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio.to_thread
+
+from adaexplore_mcp.evaluation.buffers import GpuBuffers
+from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
+from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.devices import Condition, Gpu, condition
+from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
+from adaexplore_mcp.evaluation.timeline import Timeline
+from adaexplore_mcp.evaluation.timing.baselines import Contender
+from adaexplore_mcp.evaluation.timing.clock import against_the_clock
+from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE, Rounds, take_turns, warm_up
+from adaexplore_mcp.evaluation.timing.side import Side
+from adaexplore_mcp.evaluation.trials import TrialSet
+from adaexplore_mcp.evaluation.wire import FrameError
+from adaexplore_mcp.models import Clock, Effort
+
+__all__ = ["Benchmark", "WorkloadTimes"]
+
+REPEATS = 2
+"""Measurements made again because something marred the first."""
+SLOWED = frozenset({
+    "hardware slowdown",
+    "software thermal slowdown",
+    "hardware thermal slowdown",
+    "hardware power brake",
+})  # fmt: skip
+"""What mars a measurement. A power limit does not: heavy kernels run into it at once, and both sides meet it."""
+DRIFT = 0.05
+"""Of the clock of the multiprocessors, from before the rounds to after them."""
+
+
+@dataclass
+class WorkloadTimes:
+    """What one workload showed.
+
+    Args:
+        name: Of the workload.
+        rounds: All bursts; empty where the candidate or every baseline was at fault.
+        call_us: Of the candidate, as its caller sees it, in microseconds.
+        clock: Whether the judge's clock bears out the candidate's times; None if it contradicts them.
+        seen: What the candidate's process showed.
+        failed: Baselines that could not be timed, and why.
+        before: How the GPU was before the rounds.
+        after: And after them.
+        dirty: What marred measurements.
+    """
+
+    name: str
+    rounds: Rounds = field(default_factory=Rounds)
+    call_us: Sequence[float] = ()
+    clock: Clock | None = "unconfirmed"
+    seen: NumericsReport = field(default_factory=NumericsReport)
+    failed: dict[str, str] = field(default_factory=dict)
+    before: Condition = field(default_factory=Condition)
+    after: Condition = field(default_factory=Condition)
+    dirty: list[str] = field(default_factory=list)
+
+
+class Benchmark:
+    """Times a candidate on one GPU.
+
+    Args:
+        pool: Worker processes.
+        devices: Who is on the GPU.
+        gpu: Where.
+        l2_bytes: Size of its L2 cache.
+        effort: How narrow the intervals are to be.
+        timeout_s: Limit of each stage of each process.
+        timeline: Told what is being done.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        devices: Devices,
+        gpu: Gpu,
+        *,
+        l2_bytes: int,
+        effort: Effort,
+        timeout_s: float,
+        timeline: Timeline,
+    ) -> None:
+        self._pool = pool
+        self._devices = devices
+        self._gpu = gpu
+        self._l2_bytes = l2_bytes
+        self._effort = effort
+        self._timeout_s = timeout_s
+        self._timeline = timeline
+        self._chance = random.SystemRandom()
+
+    async def workload(
+        self,
+        plan: Plan,
+        trials: TrialSet,
+        candidate: Contender,
+        baselines: Sequence[Contender],
+        *,
+        compilation: CompileReport,
+        compiled: int | None,
+        needed_bytes: int,
+        alpha: float,
+    ) -> WorkloadTimes:
+        """Time the candidate against every baseline at one workload.
+
+        Args:
+            plan: Of the workload.
+            trials: Its inputs; kept open by the caller.
+            candidate: What is timed.
+            baselines: Against what.
+            compilation: Of the candidate.
+            compiled: What was compiled, as a file.
+            needed_bytes: GPU memory that one process takes.
+            alpha: Error allowed of each interval.
+
+        Raises:
+            WorkerError: Workers of ours failed.
+            DeviceFullError: The GPU has too little memory.
+        """
+        times = WorkloadTimes(plan.workload.name)
+        sides: dict[str, Side] = {}
+        everybody = needed_bytes * (1 + len(baselines))
+        begin = self._timeline.begin
+        async with AsyncExitStack() as stack:
+            async with self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin):
+                for each in (candidate, *baselines):
+                    ours = each is candidate
+                    setting = self._setting(
+                        compilation if ours else None, [compiled] if ours and compiled is not None else []
+                    )
+                    begin(f"preparing {each.name}")
+                    side = await self._open(stack, each, setting, trials)
+                    if await self._tried(side.construct, each, side, times):
+                        if each.tunes or await self._tried(side.first_calls, each, side, times):
+                            sides[each.name] = side
+                    elif ours:
+                        return times
+            if len(sides) < 2 or CANDIDATE not in sides:
+                return times
+            begin("waiting to time alone")
+            async with self._devices.reserved(self._gpu, everybody), self._devices.alone(self._gpu, begin):
+                for each in (candidate, *baselines):
+                    if each.name in sides and each.tunes:
+                        begin(f"tuning {each.name}")
+                        if not await self._tried(sides[each.name].first_calls, each, sides[each.name], times):
+                            del sides[each.name]
+                if len(sides) > 1 and CANDIDATE in sides:
+                    await self._measured(sides, times, alpha)
+        return times
+
+    def _setting(self, compilation: CompileReport | None, files: Sequence[int]) -> Setting:
+        load: dict[str, Any] = {
+            "memory_share": 1.0,
+            "tuned": {} if compilation is None else compilation.tuned,
+            "timing": True,
+            "l2_bytes": self._l2_bytes,
+        }
+        return Setting(
+            GpuBuffers(self._pool, self._gpu), load, self._timeout_s, self._timeline.begin, files=files
+        )
+
+    @staticmethod
+    async def _open(stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet) -> Side:
+        setting = replace(setting, load={**setting.load, "package": each.package})
+        session = await stack.enter_async_context(setting.buffers.candidate())
+        side = Side(setting, session, each.candidate, trials)
+        stack.callback(side.close)
+        return side
+
+    async def _tried(
+        self, step: Callable[[], Awaitable[object]], each: Contender, side: Side, times: WorkloadTimes
+    ) -> bool:
+        """Do one step of a contender; note in what way it failed."""
+        why = ""
+        try:
+            await step()
+        except Decided:
+            failure = side.seen.failure
+            why = "it gave a wrong result" if failure is None else f"{failure.type}: {failure.message}"
+        except SessionTimeoutError as error:
+            side.seen.timed_out_s, side.seen.report = self._timeout_s, error.report
+            why = f"it took more than {self._timeout_s:g} s"
+        except SessionEndedError as error:
+            side.seen.ended = error.report
+            why = "its process ended"
+        except FrameError as error:
+            why = f"its process does not answer as ours do: {error}"
+            if each.name == CANDIDATE:
+                times.clock = None
+        if each.name == CANDIDATE:
+            times.seen = side.seen
+        elif why:
+            times.failed[each.name] = why
+        return not why
+
+    async def _measured(self, sides: Mapping[str, Side], times: WorkloadTimes, alpha: float) -> None:
+        """Warm up and take turns; once more where the GPU was slowed down meanwhile."""
+        candidate = sides[CANDIDATE]
+
+        async def rounds() -> None:
+            self._timeline.begin("warming up")
+            counts = await warm_up(sides)
+            for attempt in range(1 + REPEATS):
+                times.before = await anyio.to_thread.run_sync(condition, self._gpu)
+                self._timeline.begin("timing")
+                times.rounds = await take_turns(
+                    sides,
+                    counts,
+                    self._effort,
+                    alpha=alpha,
+                    chance=self._chance,
+                    report=self._timeline.begin,
+                )
+                times.after = await anyio.to_thread.run_sync(condition, self._gpu)
+                marred = _marred(times.before, times.after)
+                if not marred:
+                    break
+                again = ", measured again" if attempt < REPEATS else ""
+                times.dirty.append(f"{times.name}: {marred}{again}")
+            times.call_us = await candidate.call_times_us()
+
+        contender = Contender(CANDIDATE, candidate.candidate)
+        if await self._tried(rounds, contender, candidate, times):
+            times.clock = against_the_clock(times.rounds.bursts[CANDIDATE])
+            self._baselines_by_the_clock(times)
+
+    @staticmethod
+    def _baselines_by_the_clock(times: WorkloadTimes) -> None:
+        """Leave out baselines whose claims the judge's clock contradicts: a task is a stranger's code too."""
+        for name in [name for name in times.rounds.bursts if name != CANDIDATE]:
+            if against_the_clock(times.rounds.bursts[name]) is None:
+                times.failed[name] = "the judge's clock contradicts the times that its process gives"
+                del times.rounds.bursts[name]
+
+
+def _marred(before: Condition, after: Condition) -> str:
+    """Say what makes a measurement unfit; empty if nothing does."""
+    slowed = SLOWED & {*before.throttled, *after.throttled}
+    if slowed:
+        return ", ".join(sorted(slowed))
+    if before.sm_mhz and after.sm_mhz and abs(after.sm_mhz / before.sm_mhz - 1) > DRIFT:
+        return f"the clock went from {before.sm_mhz} to {after.sm_mhz} MHz"
+    return ""

@@ -1,0 +1,127 @@
+"""One of the two whose calls are timed: its process, made ready, then asked for one burst after the other."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.claims import number
+from adaexplore_mcp.evaluation.conversation import Conversation, NumericsReport, Setting
+from adaexplore_mcp.evaluation.judging import room_for
+from adaexplore_mcp.evaluation.session import Session
+from adaexplore_mcp.evaluation.timing.clock import Burst
+from adaexplore_mcp.evaluation.trials import TrialSet
+from adaexplore_mcp.evaluation.wire import FrameError
+
+__all__ = ["Side"]
+
+SLOTS = 3
+"""Inputs that take turns: no two calls in a row with the same ones."""
+MOST_SLOT_BYTES = 4 << 30
+MOST_CALLS = 64
+EXPORT_BYTES_PER_S = 200e9
+"""A tenth of what GPUs copy at: the outputs of one call are handed over within the time that this leaves."""
+EXPORT_S = 0.02
+
+
+class Side(Conversation):
+    """Times one contender; everything that is wrong with it raises `conversation.Decided`, and `seen` says what."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        session: Session,
+        candidate: Candidate,
+        trials: TrialSet,
+    ) -> None:
+        super().__init__(setting, session, candidate, trials, NumericsReport())
+        kept = self.trials.named("constructor")
+        most = max(1, MOST_SLOT_BYTES // max(1, int(kept[0].inputs.message["size"])))
+        self._turns = kept
+        self._slots = range(min(SLOTS, len(kept), most))
+        self._round = 0
+
+    async def construct(self) -> None:
+        """Import and construct it, and put its inputs on the device."""
+        await self._load()
+        await self._construct(self.trials.construct_seed, self.trials.init)
+        self.seen.stage = "run"
+        await self._inputs()
+
+    async def first_calls(self) -> None:
+        """Call it once with each inputs: what it compiles and tunes is compiled and tuned then."""
+        self.report("calling it for the first time")
+        await self._burst(len(self._slots))
+
+    async def burst(self, count: int, *, check: bool) -> Burst:
+        """Time calls with other inputs than last time at the same addresses; judge the outputs of one of them.
+
+        Args:
+            count: How many calls.
+            check: Whether to have the outputs of one of them judged.
+        """
+        await self._inputs()
+        answer, wall_s = await self._burst(count)
+        if check:
+            wall_s += await self._judge_one()
+        return _burst_of(answer, count, wall_s)
+
+    async def call_times_us(self) -> list[float]:
+        """Return how long a call takes its caller, in microseconds, once per inputs."""
+        answer = await self._ask("seen", timeout_s=self.timeout_s, **self._which())
+        return [value / 1e3 for value in _numbers(answer, "call_ns", len(self._slots))]
+
+    def _which(self) -> dict[str, Any]:
+        return {"slots": list(self._slots), "mutates": self.trials.mutated}
+
+    async def _inputs(self) -> None:
+        """Put other values at every address than the last round had there."""
+        for slot in self._slots:
+            await self._put(self._turns[(slot + self._round) % len(self._turns)], slot)
+        self._round += 1
+
+    async def _burst(self, count: int) -> tuple[Mapping[str, Any], float]:
+        started = time.monotonic()
+        answer = await self._ask("burst", count=count, timeout_s=self.timeout_s, **self._which())
+        return answer, time.monotonic() - started
+
+    async def _judge_one(self) -> float:
+        """Judge the outputs of one timed call; return the seconds for which they were late."""
+        room = max(room_for(self.slots[slot][0]) for slot in self._slots)
+        async with self.buffers.outputs(room) as file:
+            started = time.monotonic()
+            answer = await self._ask("timed", [file], room=room, timeout_s=self.timeout_s)
+            late_s = time.monotonic() - started - EXPORT_S - room / EXPORT_BYTES_PER_S
+            slot = int(number(answer, "slot"))
+            if slot not in self._slots:
+                raise FrameError("outputs of a call that was not asked for")
+            trial, inputs = self.slots[slot]
+            self.seen.calls += 1
+            # What a call changes by contract is not as that call left it: the next has had it since.
+            left = None if self.trials.mutated else inputs
+            await self._judge(trial, answer, file, name="one of the timed calls", inputs=left)
+        return max(0.0, late_s)
+
+
+def _burst_of(answer: Mapping[str, Any], count: int, wall_s: float) -> Burst:
+    return Burst(
+        device_us=[value / 1e3 for value in _numbers(answer, "device_ns", count)],
+        total_us=number(answer, "total_ns") / 1e3,
+        wall_us=wall_s * 1e6,
+    )
+
+
+def _numbers(answer: Mapping[str, Any], key: str, count: int) -> Sequence[float]:
+    """Return so many positive numbers.
+
+    Raises:
+        FrameError: The answer holds anything else: it is not our process that speaks.
+    """
+    values = answer.get(key)
+    if (
+        not isinstance(values, list)
+        or len(values) != count
+        or not all(isinstance(value, (int, float)) and value > 0 for value in values)
+    ):
+        raise FrameError(f"{key} is no list of {count} times")
+    return values

@@ -1,0 +1,140 @@
+"""Take the times of a candidate's calls on the device, many in one burst.
+
+The host runs ahead behind a delay on the device, so that the device finds one call after the other without waiting for it.
+Before each timed call a buffer of twice the L2 cache is read: a fill would leave dirty lines, whose write-back would fall
+into the call. What is bound here is bound before the candidate is imported; still, what it gives is the claim of a process
+that runs a stranger's code, and the server's clock bounds it.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaexplore_mcp.evaluation.workers.trees import map_leaves
+
+__all__ = ["Bursts", "Gauge"]
+
+Call = Callable[[], Any]
+CYCLES_PER_US = 2_000  # a little more than GPUs do: the delay may end early, and is measured, not assumed
+MOST_DELAY_US = 50_000
+RUN_AHEAD = 1.3
+
+_Event: Any = torch.cuda.Event
+_sleep: Any = torch.cuda._sleep  # noqa: SLF001 - the only kernel of torch's that takes as long as one likes
+_synchronize = torch.cuda.synchronize
+_now, _sum, _urandom = time.perf_counter_ns, torch.sum, os.urandom
+_no_grad: Any = torch.no_grad
+
+
+class Gauge:
+    """Reads a buffer that is twice as large as the L2 cache.
+
+    Args:
+        l2_bytes: Size of the cache.
+    """
+
+    def __init__(self, l2_bytes: int) -> None:
+        self._buffer = torch.ones(max(1, 2 * l2_bytes // 4), dtype=torch.float32, device="cuda")
+        self._sink = torch.empty((), dtype=torch.float32, device="cuda")
+
+    def flush(self) -> None:
+        """Put the buffer into the cache, in the place of everything else."""
+        _sum(self._buffer, dim=0, out=self._sink)
+
+    def measure(self, times: int) -> float:
+        """Return how long a read takes, in nanoseconds, the median of some."""
+        events = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(times)]
+        _sleep(CYCLES_PER_US * 1_000)
+        for start, end in events:
+            start.record()
+            self.flush()
+            end.record()
+        _synchronize()
+        return float(sorted(1e6 * start.elapsed_time(end) for start, end in events)[times // 2])
+
+
+class Bursts:
+    """Calls a candidate in bursts.
+
+    Args:
+        l2_bytes: Size of the GPU's L2 cache.
+    """
+
+    def __init__(self, l2_bytes: int) -> None:
+        self._gauge = Gauge(l2_bytes)
+        self._host_us = 200.0
+
+    def burst(
+        self,
+        calls: Sequence[Call],
+        restore: Sequence[Sequence[tuple[Tensor, Tensor]]],
+        count: int,
+    ) -> tuple[Mapping[str, Any], Any, int]:
+        """Call in turn, `count` times.
+
+        Args:
+            calls: One per slot of inputs.
+            restore: Per slot, inputs that a call changes, each with a copy as it was.
+            count: How many calls.
+
+        Returns:
+            Times in nanoseconds, the outputs of a call left to chance, and the slot it was made with.
+        """
+        marks = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
+        first, last = _Event(enable_timing=True), _Event(enable_timing=True)
+        chosen = int.from_bytes(_urandom(4), "little") % count
+        kept: Any = None
+        with _no_grad():
+            _synchronize()
+            first.record()
+            _sleep(int(CYCLES_PER_US * min(MOST_DELAY_US, RUN_AHEAD * self._host_us * count)))
+            ahead = _now()
+            for number in range(count):
+                slot = number % len(calls)
+                for target, source in restore[slot]:
+                    target.copy_(source)
+                self._gauge.flush()
+                start, end = marks[number]
+                start.record()
+                outputs = calls[slot]()
+                end.record()
+                if number == chosen:
+                    kept = _copied(outputs)  # at once: what another stream still works on is not there yet
+                del outputs
+            queued = _now()
+            last.record()
+            _synchronize()
+        self._host_us = (queued - ahead) / 1_000 / count
+        times = {
+            "device_ns": [round(1e6 * start.elapsed_time(end)) for start, end in marks],
+            "total_ns": round(1e6 * first.elapsed_time(last)),
+        }
+        return times, kept, chosen % len(calls)
+
+    def seen(self, calls: Sequence[Call], restore: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> list[int]:
+        """Call once with each slot, waiting for the device; return how long each took its caller, in nanoseconds."""
+        taken = []
+        with _no_grad():
+            for call, pairs in zip(calls, restore, strict=True):
+                for target, source in pairs:
+                    target.copy_(source)
+                self._gauge.flush()
+                _synchronize()
+                began = _now()
+                call()
+                _synchronize()
+                taken.append(_now() - began)
+        return taken
+
+
+def _copied(outputs: Any) -> Any:  # noqa: ANN401 - whatever it returned
+    """Copy the tensors of an output in the order of the current stream; everything else stays what it is."""
+
+    def copied(_: str, leaf: Any) -> Any:  # noqa: ANN401 - as above
+        return leaf.clone() if type(leaf) is Tensor and leaf.layout is torch.strided else leaf
+
+    return map_leaves(copied, outputs)
