@@ -79,6 +79,18 @@ CHECKS: dict[str, Patches] = {
 
 
 @contextlib.contextmanager
+def _without_any() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for left_out in list(CHECKS.values()):
+            stack.enter_context(left_out())
+        yield
+
+
+EVERY = "all of these"
+"""Leaves the first call alone: what a verdict costs that looks at nothing else."""
+
+
+@contextlib.contextmanager
 def _both(*steps: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for step in steps:
@@ -101,7 +113,7 @@ async def costs(evaluator: Evaluator, arguments: argparse.Namespace, out: Path) 
             entry="Model",
             policy=Policy(precision="relaxed"),
         )
-        for check, left_out in CHECKS.items():
+        for check, left_out in {"none": CHECKS["none"], EVERY: _without_any, **CHECKS}.items():
             if (check, folder.name) in done:
                 continue
             seconds, status = [], ""
@@ -134,6 +146,11 @@ def table_of_costs(out: Path) -> None:
         if row["seconds"] and row["status"] in GOOD:
             by_check.setdefault(row["check"], {})[row["kernel"]] = statistics.median(row["seconds"])
     every = by_check.pop("none", {})
+    least = by_check.pop(EVERY, {})
+    if added := [every[kernel] / least[kernel] - 1 for kernel in least if kernel in every]:
+        print(
+            f"{EVERY:40} {statistics.median(added):7.1%} more than a verdict without any ({len(added)} kernels)"
+        )
     for check, times in by_check.items():
         shares = [1 - times[kernel] / every[kernel] for kernel in times if every.get(kernel)]
         if shares:

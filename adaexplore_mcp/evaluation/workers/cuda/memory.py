@@ -154,7 +154,16 @@ def allocate(size: int) -> tuple[DeviceMemory, int]:
     handle = ctypes.c_uint64()
     descriptor = ctypes.c_int(-1)
     size = rounded(size)
-    call("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(_properties()), 0)
+    create = functools.partial(
+        call, "cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(_properties()), 0
+    )
+    try:
+        create()
+    except torch.OutOfMemoryError:
+        # What torch keeps for later, such as the workspaces of a convolution in float64, is no use to anybody else.
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        create()
     try:
         call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, POSIX_FILE_DESCRIPTOR, 0)
     except BaseException:
