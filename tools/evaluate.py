@@ -1,4 +1,4 @@
-"""Judge a candidate, and time it."""
+"""Judge a candidate, time it, and say what holds it back."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,11 +6,11 @@ import anyio.to_thread
 from pydantic import Field
 
 from adaexplore_mcp.errors import RequestError
-from adaexplore_mcp.models import BenchmarkRequest, Effort, JobView, Outcome, Target, VerifyRequest
+from adaexplore_mcp.models import BenchmarkRequest, Effort, JobView, Outcome, Profile, Target, VerifyRequest
 from adaexplore_mcp.services import Call, Report, Services
 from adaexplore_mcp.services.files import allowed_path, read_file
 from adaexplore_mcp.services.messages import not_found
-from adaexplore_mcp.tools.answers import OutcomeAnswer, answer
+from adaexplore_mcp.tools.answers import JobAnswer, OutcomeAnswer, answer
 from adaexplore_mcp.tools.parameters import (
     DEFAULT_WAIT_S,
     MAX_TEXT,
@@ -23,7 +23,7 @@ from adaexplore_mcp.tools.parameters import (
     wait_of,
 )
 
-__all__ = ["benchmark_kernel", "compile_and_verify"]
+__all__ = ["benchmark_kernel", "compile_and_verify", "profile_kernel"]
 
 Kernel = Annotated[
     str,
@@ -142,6 +142,52 @@ async def benchmark_kernel(
     result: Outcome | JobView = await services.jobs.run(
         Call("benchmark_kernel", {key: value for key, value in again.items() if value}, source),
         benchmark,
+        wait_s=wait_s,
+        notify=notifier(ctx),
+    )
+    return answer(result.to_wire(), response_format)
+
+
+async def profile_kernel(
+    ctx: Ctx,
+    *,
+    task_id: str,
+    kernel: Kernel = "",
+    kernel_path: KernelPath = "",
+    node_id: Node = "",
+    workload: Annotated[str, Field(max_length=80, description="Default: the first.")] = "",
+    target: Annotated[Literal["", Target], Field(description="GPU to compile for, without one.")] = "",
+    timeout_seconds: TimeLimit = TIME_LIMIT_S,
+    wait_seconds: Wait = DEFAULT_WAIT_S,
+    agent: Annotated[str, Field(max_length=80)] = "",
+    response_format: Format = "concise",
+) -> JobAnswer:
+    """Say what holds a kernel back: three causes at most, each with its evidence, how that is known, and a remedy.
+
+    Reads compiled code and launches; judges nothing.
+    """
+    services = services_of(ctx)
+    wait_s = wait_of(services, wait_seconds)
+    source = await _candidate(services, kernel, kernel_path, node_id)
+    await services.tasks.get(task_id)
+    request = VerifyRequest(
+        task_id=task_id, source=source, target=target, timeout_s=timeout_seconds, agent=agent
+    )
+
+    async def profile(report: Report) -> Profile:
+        return await services.evaluations.profile(request, workload, report)
+
+    again: dict[str, str | float] = {
+        "task_id": task_id,
+        "workload": workload,
+        "target": target,
+        "agent": agent,
+    }
+    if timeout_seconds != TIME_LIMIT_S:
+        again["timeout_seconds"] = timeout_seconds
+    result: Profile | JobView = await services.jobs.run(
+        Call("profile_kernel", {key: value for key, value in again.items() if value}, source),
+        profile,
         wait_s=wait_s,
         notify=notifier(ctx),
     )

@@ -18,6 +18,7 @@ import anyio
 from adaexplore_mcp.errors import NotFoundError, TaskError, WorkerLostError
 from adaexplore_mcp.memory_store import TaskRecord, content_handle
 from adaexplore_mcp.models import (
+    Cause,
     Check,
     CompiledKernel,
     Device,
@@ -25,6 +26,7 @@ from adaexplore_mcp.models import (
     Evidence,
     Facts,
     Outcome,
+    Profile,
     Scope,
     Speedup,
     TaskPage,
@@ -197,6 +199,12 @@ class StandInEvaluations:
         )
         timing = Timing(effort=request.effort, device="cuda:0 (stand-in)", speedups=[speedup])
         return outcome.model_copy(update={"timing": timing})
+
+    async def profile(self, request, workload, report):
+        cause = Cause(name="tiny_grid", evidence="2 programs", remedy="Give each less.", basis="inferred")
+        return Profile(
+            summary="Most likely: 2 programs.", task_id=request.task_id, workload=workload, causes=[cause]
+        )
 
     async def _verify(self, request, report):
         action = _action(request.source)
