@@ -387,6 +387,9 @@ class BuildClaim:
         num_warps: Of the launch.
         num_stages: Of the launch.
         failure: language, resources, assembler or time; empty if it compiled.
+        occupancy: Share of a multiprocessor's warps that its blocks can fill, 0 to 1; None if unknown.
+        occupancy_limit: What keeps out one block more.
+        instructions: Counts by kind, as the code has them.
     """
 
     kernel: str
@@ -396,6 +399,9 @@ class BuildClaim:
     num_warps: int
     num_stages: int
     failure: str
+    occupancy: float | None = None
+    occupancy_limit: str = ""
+    instructions: Mapping[str, int] = field(default_factory=dict)
 
 
 def builds(reply: Mapping[str, Any]) -> list[BuildClaim]:
@@ -413,6 +419,13 @@ def builds(reply: Mapping[str, Any]) -> list[BuildClaim]:
                 num_warps=number(options, "num_warps"),
                 num_stages=number(options, "num_stages"),
                 failure=text(each, "failure", 20),
+                occupancy=_share(each.get("occupancy")),
+                occupancy_limit=text(each, "occupancy_limit", 20),
+                instructions=counts(each, "instructions"),
             )
         )
     return found
+
+
+def _share(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and 0 <= value <= 1 else None

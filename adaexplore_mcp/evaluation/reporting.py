@@ -192,6 +192,8 @@ def compiled(results: Sequence[WorkloadResult]) -> list[CompiledKernel]:
                 shared_bytes=worst.shared_bytes,
                 num_warps=worst.num_warps,
                 num_stages=worst.num_stages,
+                occupancy=None if worst.occupancy is None else round(worst.occupancy, 3),
+                occupancy_limit=worst.occupancy_limit,
                 configurations=len(good),
                 failed_configurations=len(builds) - len(good),
             )

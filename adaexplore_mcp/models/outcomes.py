@@ -107,6 +107,10 @@ class CompiledKernel(Value):
     """Shared memory per block, in bytes."""
     num_warps: int = 0
     num_stages: int = 0
+    occupancy: FiniteFloat = None
+    """Share of a multiprocessor's warps that its blocks can fill, 0 to 1."""
+    occupancy_limit: str = ""
+    """What keeps out one block more: registers, shared memory, threads or blocks."""
     configurations: int = 1
     """How many specialisations and autotune configurations of it were compiled."""
     failed_configurations: int = 0

@@ -20,7 +20,9 @@ from .capture import Captured, captured_output
 from .children import Tell
 from .driver import StandInDriver
 from .explain import Origin, attach_origin, explain
+from .instructions import instructions
 from .launchers import Launchers
+from .occupancy import occupancy
 from .records import Build, FailureKind, Launch, Resources
 from .resources import Assembler, CompileTimeout, digest, private_temporary_files, usage_of_binary
 from .session import Session
@@ -296,6 +298,10 @@ class Compiler:
             build.registers = usage.registers
             build.spill_bytes = usage.spill_bytes
             build.stack_bytes = usage.stack_bytes
+            threads = kernel.metadata.num_warps * self.target.warp_size
+            found_out = occupancy(self.target, usage.registers, threads, build.shared_bytes or 0)
+            build.occupancy, build.occupancy_limit = found_out
+        build.instructions = instructions(kernel.asm["ptx"])
 
     def _exceeded_at_load(self, build: Build, metadata: Any) -> OutOfResources | None:  # noqa: ANN401 - a named tuple
         """Return which limit of the target a finished kernel exceeds, as Triton finds out when it loads it."""

@@ -58,6 +58,12 @@ class Build:
     stack_bytes: int | None = None
     shared_bytes: int | None = None
     """Static and dynamic shared memory per block."""
+    occupancy: float | None = None
+    """Share of a multiprocessor's warps that its blocks can fill, 0 to 1."""
+    occupancy_limit: str = ""
+    """What keeps out one block more: registers, shared memory, threads or blocks."""
+    instructions: dict[str, int] = field(default_factory=dict)
+    """See `instructions.instructions`."""
     error: ErrorExcerpt | None = None
     failure: FailureKind | None = None
     diagnostics: str = ""
