@@ -7,7 +7,7 @@ from typing import Literal
 from mcp.types import CallToolResult, ToolAnnotations
 
 from adaexplore_mcp.tools.artifacts import read_artifact
-from adaexplore_mcp.tools.evaluate import compile_and_verify
+from adaexplore_mcp.tools.evaluate import compile_and_verify, profile_kernel
 from adaexplore_mcp.tools.jobs import cancel_job, job_status
 from adaexplore_mcp.tools.machine import get_device
 from adaexplore_mcp.tools.tasks import list_tasks, register_task
@@ -50,6 +50,7 @@ TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(register_task, core=True),
     ToolEntry(list_tasks, read_only=True, core=True),
     ToolEntry(compile_and_verify, idempotent=False, core=True),
+    ToolEntry(profile_kernel, core=True),
     ToolEntry(job_status, read_only=True, core=True),
     ToolEntry(cancel_job, destructive=True, core=True),
     ToolEntry(get_device, read_only=True),

@@ -1,4 +1,4 @@
-"""Judge a candidate."""
+"""Judge a candidate, and say what holds it back."""
 
 from typing import Annotated, Literal
 
@@ -6,11 +6,11 @@ import anyio.to_thread
 from pydantic import Field
 
 from adaexplore_mcp.errors import RequestError
-from adaexplore_mcp.models import JobView, Outcome, Target, VerifyRequest
+from adaexplore_mcp.models import JobView, Outcome, Profile, Target, VerifyRequest
 from adaexplore_mcp.services import Call, Report, Services
 from adaexplore_mcp.services.files import allowed_path, read_file
 from adaexplore_mcp.services.messages import not_found
-from adaexplore_mcp.tools.answers import OutcomeAnswer, answer
+from adaexplore_mcp.tools.answers import JobAnswer, OutcomeAnswer, answer
 from adaexplore_mcp.tools.parameters import (
     DEFAULT_WAIT_S,
     MAX_TEXT,
@@ -23,24 +23,29 @@ from adaexplore_mcp.tools.parameters import (
     wait_of,
 )
 
-__all__ = ["compile_and_verify"]
+__all__ = ["compile_and_verify", "profile_kernel"]
+
+Kernel = Annotated[
+    str,
+    Field(max_length=MAX_TEXT, description="Source text. Give exactly one of kernel, kernel_path, node_id."),
+]
+KernelPath = Annotated[str, Field(description="File below an allowed root.")]
+Node = Annotated[str, Field(description="candidate_id from an earlier answer.")]
+Device = Annotated[str, Field(max_length=80, description="cuda:0, …; cpu: no GPU.")]
+TimeLimit = Annotated[float, Field(ge=1, le=600, description="Per stage.")]
+TIME_LIMIT_S = 60.0
 
 
 async def compile_and_verify(
     ctx: Ctx,
     *,
     task_id: str,
-    kernel: Annotated[
-        str,
-        Field(
-            max_length=MAX_TEXT, description="Source text. Give exactly one of kernel, kernel_path, node_id."
-        ),
-    ] = "",
-    kernel_path: Annotated[str, Field(description="File below an allowed root.")] = "",
-    node_id: Annotated[str, Field(description="candidate_id from an earlier answer.")] = "",
+    kernel: Kernel = "",
+    kernel_path: KernelPath = "",
+    node_id: Node = "",
     target: Annotated[Literal["", Target], Field(description="GPU to compile for, without one.")] = "",
-    device: Annotated[str, Field(max_length=80, description="cuda:0, …; cpu: no GPU.")] = "",
-    timeout_seconds: Annotated[float, Field(ge=1, le=600, description="Per stage.")] = 60.0,
+    device: Device = "",
+    timeout_seconds: TimeLimit = TIME_LIMIT_S,
     wait_seconds: Wait = DEFAULT_WAIT_S,
     agent: Annotated[str, Field(max_length=80)] = "",
     response_format: Format = "concise",
@@ -71,11 +76,57 @@ async def compile_and_verify(
         "device": device,
         "agent": agent,
     }
-    if timeout_seconds != 60.0:
+    if timeout_seconds != TIME_LIMIT_S:
         again["timeout_seconds"] = timeout_seconds
     result: Outcome | JobView = await services.jobs.run(
         Call("compile_and_verify", {key: value for key, value in again.items() if value}, source),
         verify,
+        wait_s=wait_s,
+        notify=notifier(ctx),
+    )
+    return answer(result.to_wire(), response_format)
+
+
+async def profile_kernel(
+    ctx: Ctx,
+    *,
+    task_id: str,
+    kernel: Kernel = "",
+    kernel_path: KernelPath = "",
+    node_id: Node = "",
+    workload: Annotated[str, Field(max_length=80, description="Default: the first.")] = "",
+    target: Annotated[Literal["", Target], Field(description="GPU to compile for, without one.")] = "",
+    timeout_seconds: TimeLimit = TIME_LIMIT_S,
+    wait_seconds: Wait = DEFAULT_WAIT_S,
+    agent: Annotated[str, Field(max_length=80)] = "",
+    response_format: Format = "concise",
+) -> JobAnswer:
+    """Say what holds a kernel back: three causes at most, each with its evidence, how that is known, and a remedy.
+
+    Reads compiled code and launches; judges nothing.
+    """
+    services = services_of(ctx)
+    wait_s = wait_of(services, wait_seconds)
+    source = await _candidate(services, kernel, kernel_path, node_id)
+    await services.tasks.get(task_id)
+    request = VerifyRequest(
+        task_id=task_id, source=source, target=target, timeout_s=timeout_seconds, agent=agent
+    )
+
+    async def profile(report: Report) -> Profile:
+        return await services.evaluations.profile(request, workload, report)
+
+    again: dict[str, str | float] = {
+        "task_id": task_id,
+        "workload": workload,
+        "target": target,
+        "agent": agent,
+    }
+    if timeout_seconds != TIME_LIMIT_S:
+        again["timeout_seconds"] = timeout_seconds
+    result: Profile | JobView = await services.jobs.run(
+        Call("profile_kernel", {key: value for key, value in again.items() if value}, source),
+        profile,
         wait_s=wait_s,
         notify=notifier(ctx),
     )

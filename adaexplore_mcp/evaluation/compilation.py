@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Failure, builds, number, tuned
+from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Failure, builds, counts, number, tuned
 from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
@@ -38,6 +38,7 @@ class CompileReport:
         builds: One entry per compiled specialisation.
         facts: Launches, operators and notes of the call.
         tuned: By autotuned kernel, which of its configurations built.
+        launch_bytes: By kernel, the bytes of the tensors that one launch is given.
         faked: Whether it ran on fake tensors at full size.
         at_full_size: Why it did not; then it ran on real ones, at the sizes at which numbers are compared.
         seconds: Wall time.
@@ -50,6 +51,7 @@ class CompileReport:
     builds: list[BuildClaim] = field(default_factory=list)
     facts: CallFacts = field(default_factory=CallFacts)
     tuned: dict[str, list[bool]] = field(default_factory=dict)
+    launch_bytes: dict[str, int] = field(default_factory=dict)
     faked: bool = True
     at_full_size: Failure | None = None
     seconds: float = 0.0
@@ -150,6 +152,7 @@ class Compilation:
             seen.builds = builds(reply)
             seen.facts = CallFacts.of(reply)
             seen.tuned = tuned(reply)
+            seen.launch_bytes = counts(reply, "launch_bytes")
         except SessionTimeoutError:
             seen.timed_out_s = self._timeout_s
             await self.close()

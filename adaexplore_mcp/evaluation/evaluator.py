@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
@@ -27,12 +28,14 @@ from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.planning import collect, examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, trial_count
+from adaexplore_mcp.evaluation.profiling import Machine, Seen
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
-from adaexplore_mcp.evaluation.trials import Audit, TrialSet
+from adaexplore_mcp.evaluation.trials import Attachment, Audit, TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import Verification
+from adaexplore_mcp.evaluation.workers.targets import target as target_of
 from adaexplore_mcp.models import Outcome, Target, Workload
 
 __all__ = ["Evaluation", "Evaluator"]
@@ -495,6 +498,49 @@ class Evaluator:
             await verification.close()
         receipt = {"device": {**properties, **verification.described()}}
         return results, verification.trials, environment, receipt
+
+    async def profile(
+        self,
+        definition: Definition,
+        plan: Plan,
+        source: bytes,
+        *,
+        target: Target | None,
+        timeout_s: float,
+        report: Report,
+    ) -> tuple[CompileReport, Seen, Machine]:
+        """Compile one candidate at one workload's own sizes, and return what its code and launches show.
+
+        Args:
+            definition: The task.
+            plan: Of the workload.
+            source: The candidate.
+            target: What to compile for; the GPU that is used, or the default, otherwise.
+            timeout_s: Limit of the compilation.
+            report: Told what is being done.
+
+        Raises:
+            WorkerError: Workers of ours failed.
+        """
+        described: str | Mapping[str, Any] = target or self._target
+        if target is None and self.devices.gpus:
+            described = await self.pool.properties(self.devices.gpus[0])
+        candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
+        compilation = Compilation(
+            self.pool, candidate, target=described, timeout_s=timeout_s, report=report, jobs=self._jobs
+        )
+        try:
+            compiled = await compilation.run(
+                changes=plan.changes,
+                init=Attachment(plan.init_outline, None),
+                inputs=Attachment(plan.inputs_outline, None),
+                fake=True,
+            )
+        finally:
+            await compilation.close()
+        known = target_of(described)
+        machine = Machine(known.name, known.multiprocessors)
+        return compiled, Seen(plan, compiled.builds, compiled.facts, compiled.launch_bytes), machine
 
     # --- life
 

@@ -19,6 +19,7 @@ __all__ = [
     "agreement",
     "brief",
     "compiled",
+    "compiled_kernels",
     "evidence_of",
     "excerpt",
     "scope",
@@ -173,14 +174,18 @@ def agreement(result: WorkloadResult) -> Evidence | None:
 
 
 def compiled(results: Sequence[WorkloadResult]) -> list[CompiledKernel]:
+    """Return one entry per kernel over all workloads; see `compiled_kernels`."""
+    return compiled_kernels([build for result in results for build in result.compilation.builds])
+
+
+def compiled_kernels(builds: Sequence[BuildClaim]) -> list[CompiledKernel]:
     """Return one entry per kernel: the specialisation that spills most, then the one with most registers."""
     groups: dict[str, list[BuildClaim]] = {}
-    for result in results:
-        for build in result.compilation.builds:
-            groups.setdefault(build.kernel, []).append(build)
+    for build in builds:
+        groups.setdefault(build.kernel, []).append(build)
     kernels = []
-    for name, builds in groups.items():
-        good = [build for build in builds if not build.failure]
+    for name, all_of_it in groups.items():
+        good = [build for build in all_of_it if not build.failure]
         if not good:
             continue
         worst = max(good, key=lambda build: (build.spill_bytes, build.registers))
@@ -195,7 +200,7 @@ def compiled(results: Sequence[WorkloadResult]) -> list[CompiledKernel]:
                 occupancy=None if worst.occupancy is None else round(worst.occupancy, 3),
                 occupancy_limit=worst.occupancy_limit,
                 configurations=len(good),
-                failed_configurations=len(builds) - len(good),
+                failed_configurations=len(all_of_it) - len(good),
             )
         )
     return kernels[:SHOWN]

@@ -23,6 +23,7 @@ from adaexplore_mcp.models.outcomes import (
     Target,
     VerifyRequest,
 )
+from adaexplore_mcp.models.profile import Basis, Bound, Cause, Profile
 from adaexplore_mcp.models.tasks import (
     Domain,
     LibraryOps,
@@ -44,7 +45,10 @@ from adaexplore_mcp.models.values import FiniteFloat, Parameter, Value, json_saf
 __all__ = [
     "ArtifactPage",
     "ArtifactRef",
+    "Basis",
     "BenchmarkRequest",
+    "Bound",
+    "Cause",
     "Check",
     "Clock",
     "CompiledKernel",
@@ -66,6 +70,7 @@ __all__ = [
     "Policy",
     "Precision",
     "PrecisionClass",
+    "Profile",
     "RegisterRequest",
     "RewardBaseline",
     "Scope",

@@ -6,13 +6,15 @@ from typing import get_args
 
 import anyio.to_thread
 
-from adaexplore_mcp.errors import AdaExploreError, WorkerError
+from adaexplore_mcp.errors import AdaExploreError, NotFoundError, WorkerError
 from adaexplore_mcp.evaluation.devices import Gpu, usage
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.gpu_verification import occupants
+from adaexplore_mcp.evaluation.profiling import profile_of
 from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.models import Check, Device, DeviceState, Outcome, Target, VerifyRequest
+from adaexplore_mcp.models import Check, Device, DeviceState, Outcome, Profile, Target, VerifyRequest
 from adaexplore_mcp.services.builtin import builtins
+from adaexplore_mcp.services.messages import shortened
 from adaexplore_mcp.services.ports import Report
 from adaexplore_mcp.services.tasks import TaskService
 from adaexplore_mcp.settings import Settings
@@ -76,6 +78,38 @@ class EvaluationService:
             agent=request.agent,
             elapsed_s=time.monotonic() - started,
         )
+
+    async def profile(self, request: VerifyRequest, workload: str, report: Report) -> Profile:
+        """Say what holds one candidate back at one workload; see `ports.Evaluations`.
+
+        Raises:
+            NotFoundError: There is no such task or workload.
+            WorkerError: A worker of ours failed; the candidate is not to blame.
+        """
+        task = await self._tasks.known(request.task_id, report)
+        names = [plan.workload.name for plan in task.plans]
+        if workload and workload not in names:
+            raise NotFoundError(
+                f"The task has no workload {shortened(workload)}; it has {', '.join(names[:10])}.",
+                "Name one of these.",
+            )
+        plan = task.plans[names.index(workload) if workload else 0]
+        compiled, seen, machine = await self._evaluator.profile(
+            task.definition,
+            plan,
+            request.source,
+            target=request.target or None,
+            timeout_s=request.timeout_s,
+            report=report,
+        )
+        candidate_id = await self._store.evaluations.keep_candidate(request.source)
+        given = {
+            "task_id": request.task_id,
+            "candidate_id": candidate_id,
+            "workload": plan.workload.name,
+            "target": machine.name,
+        }
+        return profile_of(compiled, seen, machine, given)
 
     async def device(self) -> Device:
         """Say what this machine can judge, and what it cannot."""

@@ -6,6 +6,7 @@ from adaexplore_mcp.models import (
     Check,
     Device,
     Outcome,
+    Profile,
     RegisterRequest,
     TaskPage,
     TaskSummary,
@@ -80,6 +81,20 @@ class Evaluations(Protocol):
 
         Raises:
             NotFoundError: There is no such task.
+            WorkerError: A worker of ours failed; the candidate is not to blame.
+        """
+        ...
+
+    async def profile(self, request: VerifyRequest, workload: str, report: Report) -> Profile:
+        """Say what holds one candidate back at one workload.
+
+        Args:
+            request: The candidate; nothing is kept of it but its source.
+            workload: Its name; empty for the first.
+            report: Told what is being done.
+
+        Raises:
+            NotFoundError: There is no such task or workload.
             WorkerError: A worker of ours failed; the candidate is not to blame.
         """
         ...

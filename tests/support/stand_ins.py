@@ -18,6 +18,7 @@ import anyio
 from adaexplore_mcp.errors import NotFoundError, TaskError, WorkerLostError
 from adaexplore_mcp.memory_store import TaskRecord, content_handle
 from adaexplore_mcp.models import (
+    Cause,
     Check,
     CompiledKernel,
     Device,
@@ -25,6 +26,7 @@ from adaexplore_mcp.models import (
     Evidence,
     Facts,
     Outcome,
+    Profile,
     Scope,
     TaskPage,
     TaskSummary,
@@ -182,6 +184,12 @@ class StandInEvaluations:
             receipt={"task_id": request.task_id, "target": request.target},
             texts=[("log", "first line\n" + "x" * 20_000)] if outcome.status == "compile_error" else [],
             agent=request.agent,
+        )
+
+    async def profile(self, request, workload, report):
+        cause = Cause(name="tiny_grid", evidence="2 programs", remedy="Give each less.", basis="inferred")
+        return Profile(
+            summary="Most likely: 2 programs.", task_id=request.task_id, workload=workload, causes=[cause]
         )
 
     async def _verify(self, request, report):

@@ -11,7 +11,7 @@ will launch it (`workers.cuda.cache`); its reply: `packed`, the bytes written, 0
 import base64
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from torch import nn
 
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers import failures
-from adaexplore_mcp.evaluation.workers.compiler import Build, Compiler, Session, explain
+from adaexplore_mcp.evaluation.workers.compiler import Build, Compiler, Launch, Session, explain
 from adaexplore_mcp.evaluation.workers.compiler import last_words as compiler_last_words
 from adaexplore_mcp.evaluation.workers.cost import largest_grids, library_work, measure
 from adaexplore_mcp.evaluation.workers.cuda import cache
@@ -110,6 +110,7 @@ class _Compilation:
             "builds": [_as_message(build) for build in session.builds],
             "launches": launches,
             "programs": sum(launch.programs for launch in session.launches),
+            "launch_bytes": _largest_bytes(session.launches),
             "grids": largest_grids((launch.kernel, launch.grid) for launch in session.launches),
             "tuned": session.tuned(),
             "notes": [*session.notes, *standin.notes],
@@ -160,6 +161,14 @@ class _Compilation:
         if excerpt.line and excerpt.file == self.file:
             described |= {"line": excerpt.line, "source": failures.shorten(excerpt.source, 200)}
         return described
+
+
+def _largest_bytes(launches: Iterable[Launch]) -> dict[str, int]:
+    """Return by kernel the bytes of the tensors that its launches are given, of the largest launch."""
+    found: dict[str, int] = {}
+    for launch in launches:
+        found[launch.kernel] = max(launch.tensor_bytes, found.get(launch.kernel, 0))
+    return found
 
 
 def _as_message(build: Build) -> dict[str, Any]:

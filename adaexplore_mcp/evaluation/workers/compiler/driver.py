@@ -9,6 +9,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from adaexplore_mcp.evaluation.workers.cost import distinct_bytes
 from adaexplore_mcp.evaluation.workers.targets import Target
 
 from .records import Launch, Resources
@@ -192,6 +193,12 @@ class _Launcher:
                 num_warps=metadata.num_warps,
                 num_stages=getattr(metadata, "num_stages", None),
                 shared_bytes=metadata.shared,
+                tensor_bytes=distinct_bytes(
+                    getattr(leaf, "base", leaf)
+                    for value in arguments
+                    for leaf in _flattened(value)
+                    if isinstance(getattr(leaf, "base", leaf), torch.Tensor)
+                ),
                 arguments={
                     name: describe(value) for name, value in zip(self._names, arguments, strict=False)
                 },

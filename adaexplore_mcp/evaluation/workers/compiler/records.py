@@ -79,6 +79,8 @@ class Launch:
     num_warps: int
     num_stages: int | None
     shared_bytes: int
+    tensor_bytes: int = 0
+    """Bytes of the tensors that it is given, an element that several of them show once."""
     arguments: dict[str, str] = field(default_factory=dict)
     """By name: `float32[64, 128]` for a tensor, the value for a number, the type for anything else."""
 

@@ -1,0 +1,314 @@
+"""Say what holds a candidate back: from its compiled code and the sizes of its launches, each cause with its evidence.
+
+No counter is read here. What the code shows is `from binary`, what follows from shapes and sizes is `inferred`. Causes are
+ranked by how much of the time they usually cost: what stops a multiprocessor from working comes before what slows it down.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, quoted
+from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.reporting import compiled_kernels
+from adaexplore_mcp.models import Basis, Bound, Cause, Profile
+
+__all__ = ["Machine", "Seen", "bound_of", "causes", "profile_of"]
+
+SHOWN = 3
+FULL_WAVES = 2.0
+"""Programs per multiprocessor below which some of them idle for a good part of the time."""
+EXTRA = 1.5
+"""Times the task's bytes that launches may touch before that is worth a word."""
+LOW_OCCUPANCY = 0.25
+MANY_LAUNCHES = 8
+WIDE_BITS = 64
+REPEATED = 4
+"""Narrow loads of one thread in a kernel from which on they were not one element each."""
+TENSOR_FLOPS_PER_BYTE = 8.0
+SMALL_BYTES = 32 << 20
+"""A task that moves less than this is done in about 10 µs: about as long as two or three launches take."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPU that a candidate is looked at for.
+
+    Args:
+        name: Of the target or of the device.
+        multiprocessors: How many it has.
+    """
+
+    name: str
+    multiprocessors: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What compiling and running a candidate once showed.
+
+    Args:
+        plan: The task at the workload.
+        builds: Its kernels, those that compiled.
+        facts: Launches, grids and operators of one call.
+        launch_bytes: By kernel, the bytes of the tensors that one launch is given, each once.
+    """
+
+    plan: Plan
+    builds: Sequence[BuildClaim]
+    facts: CallFacts
+    launch_bytes: Mapping[str, int]
+
+    def launched(self) -> Iterator[BuildClaim]:
+        """Yield one build of each kernel that runs: the one that spills most, then the one with most registers."""
+        kernels: dict[str, BuildClaim] = {}
+        for build in self.builds:
+            known = kernels.get(build.kernel)
+            if not build.failure and (known is None or _size(build) > _size(known)):
+                kernels[build.kernel] = build
+        for name, build in kernels.items():
+            if name in self.facts.launches or not self.facts.launches:
+                yield build
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that all launches of a call are given, each launch's once."""
+        return sum(count * self.launch_bytes.get(kernel, 0) for kernel, count in self.facts.launches.items())
+
+
+@dataclass(frozen=True)
+class _Found:
+    severity: float
+    cause: Cause
+
+
+def causes(seen: Seen, machine: Machine) -> list[Cause]:
+    """Return what holds a candidate back, the worst first, three at most."""
+    found = [each for look in LOOKS for each in look(seen, machine)]
+    found.sort(key=lambda each: -each.severity)
+    return [each.cause for each in found[:SHOWN]]
+
+
+def bound_of(seen: Seen, *, bytes_us: float, flops_us: float, measured_us: float | None) -> Bound:
+    """Say what bounds a candidate.
+
+    Args:
+        seen: What it does.
+        bytes_us: The least time for the task's bytes.
+        flops_us: The least time for its FLOPs.
+        measured_us: How long it takes; None where nothing was timed.
+    """
+    least = max(bytes_us, flops_us)
+    if not least:
+        return "unknown"
+    moved_us = bytes_us * max(1.0, seen.traffic / max(1, seen.plan.bytes))
+    if measured_us is not None and measured_us > 4 * max(moved_us, flops_us):
+        return "latency"
+    return "arithmetic" if flops_us > moved_us else "memory"
+
+
+def profile_of(compiled: CompileReport, seen: Seen, machine: Machine, given: Mapping[str, Any]) -> Profile:
+    """Return what compiling a candidate showed of what holds it back.
+
+    Args:
+        compiled: The compilation.
+        seen: What it does.
+        machine: For which GPU.
+        given: Fields that say what was asked for.
+    """
+    if not compiled.compiled:
+        failure = compiled.failure
+        why = (
+            f"{failure.type}: {quoted(failure.message)}"
+            if failure is not None
+            else "its process ended, or took too long"
+        )
+        return Profile(
+            summary=f"Not profiled: it does not compile for {machine.name} as it stands ({why}).",
+            next_step="compile_and_verify says where.",
+            **given,
+        )
+    found = causes(seen, machine)
+    library = seen.facts.library_flops / seen.plan.flops if seen.plan.flops else 0.0
+    notes = [
+        "No counter was read and nothing was timed: causes are from the compiled code and the sizes of launches."
+    ]
+    if library > 0.5:
+        operators = ", ".join(seen.facts.library_operators[:3])
+        notes.append(
+            f"torch's own operators ({operators}) do {library:.0%} of the task's FLOPs, of which nothing is said here."
+        )
+    worst = f"{found[0].evidence}." if found else "nothing in its code or launches stands out."
+    return Profile(
+        summary=f"Most likely: {worst}" if found else f"Compiled for {machine.name}: {worst}",
+        next_step=found[0].remedy if found else "Nothing here says what to change: time it.",
+        causes=found,
+        kernels=compiled_kernels([*seen.launched()]),
+        notes=notes,
+        **given,
+    )
+
+
+# --- looks -----------------------------------------------------------------------------------------------
+
+
+def _spills(seen: Seen, _: Machine) -> Iterator[_Found]:
+    for build in seen.launched():
+        if build.spill_bytes:
+            yield _found(
+                math.log2(max(2, build.spill_bytes / 8)),
+                "spilled_registers",
+                build.kernel,
+                f"{build.kernel} keeps {build.spill_bytes} bytes of every thread in local memory: its {build.registers} registers "
+                "do not do",
+                "Use smaller blocks, more warps, or fewer values alive at once in the loop.",
+                "from binary",
+            )
+
+
+def _tiny_grid(seen: Seen, machine: Machine) -> Iterator[_Found]:
+    for build in seen.launched():
+        grid = seen.facts.grids.get(build.kernel)
+        if grid is None:
+            continue
+        programs = math.prod(grid)
+        waves = programs / machine.multiprocessors
+        busy = seen.launch_bytes.get(build.kernel, 0)
+        if waves < FULL_WAVES and busy > programs * 4096:
+            yield _found(
+                8.0 * (1 - waves / FULL_WAVES) if waves >= 1 else 6.0 + 6.0 * (1 - waves),
+                "tiny_grid",
+                build.kernel,
+                f"{build.kernel} runs as {programs} programs on {machine.multiprocessors} multiprocessors",
+                "Give each program less: smaller blocks, a grid over another axis too, or a split of the reduction.",
+                "inferred",
+            )
+
+
+def _narrow(seen: Seen, _: Machine) -> Iterator[_Found]:
+    for build in seen.launched():
+        counts = build.instructions
+        narrow = sum(count for kind, count in counts.items() if _bits(kind) and _bits(kind) < WIDE_BITS)
+        wide = sum(count for kind, count in counts.items() if _bits(kind) >= WIDE_BITS)
+        if narrow >= REPEATED and narrow > 2 * wide and not counts.get("async_copies"):
+            widths = ", ".join(
+                f"{count} of {_bits(kind)} bits" for kind, count in counts.items() if _bits(kind)
+            )
+            yield _found(
+                5.0 + min(3.0, math.log2(narrow / REPEATED + 1)),
+                "narrow_access",
+                build.kernel,
+                f"{build.kernel} reads and writes global memory one element at a time ({widths} per thread): neighbouring "
+                "lanes do not hold neighbouring addresses, or that is not known when it is compiled",
+                "Let the last axis of a block run along contiguous memory, transpose once, or state it (tl.multiple_of, "
+                "tl.max_contiguous, a stride of 1 as constexpr).",
+                "from binary",
+            )
+
+
+def _traffic(seen: Seen, _: Machine) -> Iterator[_Found]:
+    if not seen.plan.bytes:
+        return
+    times = seen.traffic / seen.plan.bytes
+    if times > EXTRA:
+        launches = sum(seen.facts.launches.values())
+        yield _found(
+            3.0 + 2.0 * math.log2(times),
+            "extra_traffic",
+            "",
+            f"its {launches} launches are given {times:.1f} times the bytes of the task's inputs and outputs "
+            f"({seen.traffic / 1e6:.1f} MB for {seen.plan.bytes / 1e6:.1f} MB)",
+            "Keep intermediate results in registers by fusing kernels, and in the task's own dtype where they must be stored.",
+            "inferred",
+        )
+
+
+def _tensor_cores(seen: Seen, _: Machine) -> Iterator[_Found]:
+    own = seen.plan.flops - seen.facts.library_flops
+    if own < TENSOR_FLOPS_PER_BYTE * max(1, seen.plan.bytes) or own < seen.plan.flops / 2:
+        return
+    kernels = list(seen.launched())
+    if kernels and not any(build.instructions.get("tensor_core") for build in kernels):
+        yield _found(
+            7.0,
+            "no_tensor_cores",
+            "",
+            f"{own / 1e9:.1f} GFLOP of products are done without a tensor-core instruction in any kernel",
+            "Use tl.dot on blocks of at least 16 by 16; float32 operands need input_precision='tf32' or 'tf32x3' for it, which "
+            "the task's policy must allow.",
+            "from binary",
+        )
+
+
+def _occupancy(seen: Seen, _: Machine) -> Iterator[_Found]:
+    for build in seen.launched():
+        if (
+            build.occupancy is not None
+            and build.occupancy < LOW_OCCUPANCY
+            and not build.instructions.get("tensor_core")
+        ):
+            yield _found(
+                4.0 * (1 - build.occupancy / LOW_OCCUPANCY) + 1.0,
+                "low_occupancy",
+                build.kernel,
+                f"{build.kernel} fills {build.occupancy:.0%} of a multiprocessor's warps: {build.occupancy_limit} keep out more "
+                f"({build.registers} registers, {build.shared_bytes} bytes of shared memory)",
+                "Use smaller blocks or fewer stages, so that other warps work while some wait for memory.",
+                "from binary",
+            )
+
+
+def _launches(seen: Seen, _: Machine) -> Iterator[_Found]:
+    launches = sum(seen.facts.launches.values()) + sum(seen.facts.operators.values())
+    if launches >= MANY_LAUNCHES and seen.plan.bytes < SMALL_BYTES:
+        yield _found(
+            2.0 + math.log2(launches / MANY_LAUNCHES),
+            "many_launches",
+            "",
+            f"{launches} launches and operators for {seen.plan.bytes / 1e6:.2f} MB: each costs a few microseconds whatever it does",
+            "Fuse them, or do all of it in one kernel.",
+            "inferred",
+        )
+
+
+def _slow_arithmetic(seen: Seen, _: Machine) -> Iterator[_Found]:
+    wide = any(each.dtype == "float64" for each in (*seen.plan.inputs, *seen.plan.outputs))
+    for build in seen.launched():
+        if build.instructions.get("fp64") and not wide:
+            yield _found(
+                5.0,
+                "float64",
+                build.kernel,
+                f"{build.kernel} computes in float64 ({build.instructions['fp64']} instructions), which no tensor of the task is",
+                "Look for a Python float or a float64 constant that widens the expression.",
+                "from binary",
+            )
+
+
+Look = Callable[[Seen, Machine], Iterator[_Found]]
+LOOKS: Sequence[Look] = (
+    _spills,
+    _tiny_grid,
+    _narrow,
+    _traffic,
+    _tensor_cores,
+    _occupancy,
+    _launches,
+    _slow_arithmetic,
+)
+
+
+def _found(severity: float, name: str, kernel: str, evidence: str, remedy: str, basis: Basis) -> _Found:  # noqa: PLR0917 - the columns of a table
+    return _Found(severity, Cause(name=name, kernel=kernel, evidence=evidence, remedy=remedy, basis=basis))
+
+
+def _bits(kind: str) -> int:
+    """Return the width of a kind of access to memory; 0 of any other instruction."""
+    name, _, bits = kind.partition("_")
+    return int(bits) if name in {"load", "store"} and bits.isdigit() else 0
+
+
+def _size(build: BuildClaim) -> tuple[int, int]:
+    return build.spill_bytes, build.registers
