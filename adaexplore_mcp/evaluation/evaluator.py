@@ -654,49 +654,6 @@ class Evaluator:
         machine = Machine(known.name, known.multiprocessors)
         return compiled, Seen(plan, compiled.builds, compiled.facts, compiled.launch_bytes), machine
 
-    async def profile(
-        self,
-        definition: Definition,
-        plan: Plan,
-        source: bytes,
-        *,
-        target: Target | None,
-        timeout_s: float,
-        report: Report,
-    ) -> tuple[CompileReport, Seen, Machine]:
-        """Compile one candidate at one workload's own sizes, and return what its code and launches show.
-
-        Args:
-            definition: The task.
-            plan: Of the workload.
-            source: The candidate.
-            target: What to compile for; the GPU that is used, or the default, otherwise.
-            timeout_s: Limit of the compilation.
-            report: Told what is being done.
-
-        Raises:
-            WorkerError: Workers of ours failed.
-        """
-        described: str | Mapping[str, Any] = target or self._target
-        if target is None and self.devices.gpus:
-            described = await self.pool.properties(self.devices.gpus[0])
-        candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
-        compilation = Compilation(
-            self.pool, candidate, target=described, timeout_s=timeout_s, report=report, jobs=self._jobs
-        )
-        try:
-            compiled = await compilation.run(
-                changes=plan.changes,
-                init=Attachment(plan.init_outline, None),
-                inputs=Attachment(plan.inputs_outline, None),
-                fake=True,
-            )
-        finally:
-            await compilation.close()
-        known = target_of(described)
-        machine = Machine(known.name, known.multiprocessors)
-        return compiled, Seen(plan, compiled.builds, compiled.facts, compiled.launch_bytes), machine
-
     # --- life
 
     async def release_idle(self, after_s: float) -> None:

@@ -185,38 +185,6 @@ class EvaluationService:
             elapsed_s=time.monotonic() - started,
         )
 
-    async def profile(self, request: VerifyRequest, workload: str, report: Report) -> Profile:
-        """Say what holds one candidate back at one workload; see `ports.Evaluations`.
-
-        Raises:
-            NotFoundError: There is no such task or workload.
-            WorkerError: A worker of ours failed; the candidate is not to blame.
-        """
-        task = await self._tasks.known(request.task_id, report)
-        names = [plan.workload.name for plan in task.plans]
-        if workload and workload not in names:
-            raise NotFoundError(
-                f"The task has no workload {shortened(workload)}; it has {', '.join(names[:10])}.",
-                "Name one of these.",
-            )
-        plan = task.plans[names.index(workload) if workload else 0]
-        compiled, seen, machine = await self._evaluator.profile(
-            task.definition,
-            plan,
-            request.source,
-            target=request.target or None,
-            timeout_s=request.timeout_s,
-            report=report,
-        )
-        candidate_id = await self._store.evaluations.keep_candidate(request.source)
-        given = {
-            "task_id": request.task_id,
-            "candidate_id": candidate_id,
-            "workload": plan.workload.name,
-            "target": machine.name,
-        }
-        return profile_of(compiled, seen, machine, given)
-
     async def device(self) -> Device:
         """Say what this machine can judge, and what it cannot."""
         target, targets = self._settings.target, list(get_args(Target))
