@@ -105,7 +105,7 @@ class Search:
         self.entries[node.id] = entry
         self.next_id = max(self.next_id, node.id + 1)
         self.charged_steps += node.charged
-        entry.add_reward(reward(node, self.settings))
+        entry.add_reward(reward(node, self.settings), self.settings.max_weight)
         self.segments.offer(entry)
         self._compare(node)
 
@@ -180,7 +180,7 @@ class Search:
         pending: dict[int, Pending] = {}
         for proposal in proposals:
             for entry in self.entries[proposal.parent].upwards():
-                pending.setdefault(entry.id, Pending()).below += 1
+                pending.setdefault(entry.id, Pending(entry)).below += 1
             here = pending[proposal.parent]
             here.here += 1
             here.small_here += proposal.kind == "small"

@@ -1,7 +1,7 @@
 """From the root to the node where the tree grows next (upper confidence bounds with an arm for growing here)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from adaexplore_mcp.search.settings import SearchSettings
 from adaexplore_mcp.search.tree import Entry
@@ -13,20 +13,22 @@ class Pending:
     """What open proposals add to a node's counts until they are answered.
 
     Args:
-        below: Proposals open at the node and under it.
-        here: Proposals open at the node itself.
-        small_here: Those of them that are small steps.
+        entry: The node.
     """
 
-    __slots__ = ("below", "here", "small_here")
+    __slots__ = ("below", "entry", "here", "small_here")
 
-    def __init__(self) -> None:
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
         self.below = 0
+        """Proposals open at the node and under it."""
         self.here = 0
+        """Proposals open at the node itself."""
         self.small_here = 0
+        """Those of them that are small steps."""
 
 
-NOTHING = Pending()
+NOTHING = Pending(Entry(None, None))
 
 
 def select(root: Entry, settings: SearchSettings, pending: Mapping[int, Pending]) -> Entry:
@@ -56,18 +58,24 @@ def _best_child(
     entry: Entry, log_visits: float, settings: SearchSettings, pending: Mapping[int, Pending]
 ) -> tuple[Entry, float, float]:
     """Return the child of the greatest value (the first of equals), that value, and the largest Q of all children."""
-    exploration, weight, loss = settings.exploration, settings.max_weight, settings.virtual_loss
-    sqrt = math.sqrt
     best, best_value, largest = entry.children[0], -math.inf, -math.inf
-    for child in entry.children:
-        visits: float = child.visits
-        if pending:
-            visits += pending.get(child.id, NOTHING).below * loss
-        mean = child.total / visits
-        if weight:
-            mean = weight * child.maximum + (1 - weight) * mean
-        value = mean + exploration * sqrt(log_visits / visits)
-        if value > best_value:
+    for child in _candidates(entry, pending):
+        visits, mean = float(child.visits), child.mean
+        if pending and child.id in pending:
+            lost = pending[child.id].below * settings.virtual_loss
+            weight = settings.max_weight
+            mean = weight * child.maximum + (1 - weight) * child.total / (visits + lost)
+            visits += lost
+        value = mean + settings.exploration * math.sqrt(log_visits / visits)
+        if value > best_value or (value == best_value and child.index < best.index):
             best, best_value = child, value
         largest = max(largest, mean)
     return best, best_value, largest
+
+
+def _candidates(entry: Entry, pending: Mapping[int, Pending]) -> Iterable[Entry]:
+    """Return the children of which one is the best: all, or of many only those that lead, and those with open proposals."""
+    if entry.ranking is None:
+        return entry.children
+    waiting = [child for node_id in pending if (child := pending[node_id].entry).parent is entry]
+    return [*entry.ranking.leaders(pending), *waiting]

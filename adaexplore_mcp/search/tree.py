@@ -4,11 +4,16 @@ from bisect import insort
 from collections.abc import Iterator
 
 from adaexplore_mcp.search.nodes import ROOT, Node
+from adaexplore_mcp.search.ranking import Ranking
 
 __all__ = ["Entry", "Segment", "Segments"]
 
 MAX_RANKED = 64
 """How many segments off-path kernels are drawn from; by softmax of speedups, what is further down is hardly drawn."""
+
+
+WIDE = 32
+"""Children from which on a ranking is quicker than a look at each."""
 
 
 class Entry:
@@ -24,8 +29,10 @@ class Entry:
         "depth",
         "index",
         "maximum",
+        "mean",
         "node",
         "parent",
+        "ranking",
         "segment",
         "small_children",
         "total",
@@ -40,6 +47,10 @@ class Entry:
         self.visits = 0
         self.total = 0.0
         self.maximum = 0.0
+        self.mean = 0.0
+        """Q: the mean of all rewards, or as `max_weight` says."""
+        self.ranking: Ranking | None = None
+        """Of its children, once there are many."""
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.index = 0 if parent is None else len(parent.children)
         self.segment: Segment | None = None
@@ -77,12 +88,29 @@ class Entry:
             child.segment = Segment(node, self.segment)
         return child
 
-    def add_reward(self, reward: float) -> None:
-        """Count a visit with its reward here and at all above."""
+    def add_reward(self, reward: float, max_weight: float) -> None:
+        """Count a visit with its reward here and at all above.
+
+        Args:
+            reward: Of the node here.
+            max_weight: Share of the largest reward in Q; the rest is the mean.
+        """
         for entry in self.upwards():
             entry.visits += 1
             entry.total += reward
             entry.maximum = max(entry.maximum, reward)
+            entry.mean = entry.total / entry.visits
+            if max_weight:
+                entry.mean = max_weight * entry.maximum + (1 - max_weight) * entry.mean
+            if entry.parent is not None:
+                entry.parent.rank(entry)
+
+    def rank(self, child: "Entry") -> None:
+        """Take note that a child is new or was visited again."""
+        if self.ranking is not None:
+            self.ranking.changed(child)
+        elif len(self.children) > WIDE:
+            self.ranking = Ranking(self.children)
 
 
 class Segment:
