@@ -81,10 +81,13 @@ class Search:
             step: Number of the proposal in its run, unlike every other.
             open_proposals: What others work on now: it counts as visits without reward, so that agents spread out.
         """
+        generator = Random(f"{self.seed}/{step}")  # noqa: S311 - chance, not secrecy; text seeds alike on every Python
+        if self._best is not None and self.settings.p_best and generator.random() < self.settings.p_best:
+            best = self._best.id
+            return Proposal(step=step, kind="small", parent=best, context=self.working_memory(best))
         pending = self._pending(open_proposals)
         entry = select(self.root, self.settings, pending)
         forced = self._leaves_by_large_steps_only(entry, pending)
-        generator = Random(f"{self.seed}/{step}")  # noqa: S311 - chance, not secrecy; text seeds alike on every Python
         if forced or generator.random() < self.settings.p_large:
             context = draw_pool(entry, self.segments, self.settings, generator)
             return Proposal(step=step, kind="large", parent=entry.id, context=context, forced=forced)

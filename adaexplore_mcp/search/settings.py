@@ -29,6 +29,7 @@ class SearchSettings:
         max_weight: alpha, the weight of the largest reward against the mean of all, 0 to 1.
         small_step_limit: Children by small steps after which a node is left by large steps only.
         p_large: Chance of a large step where a small one is possible.
+        p_best: Chance that a step edits the best kernel, whatever the tree says and however often that was done; 0: the tree alone.
         memory_size: Nodes shown with a small step: the last of the path from the nearest large step.
         pool_size: Kernels shown with a large step.
         pool_extra_max: How many of them may come from off the path; 0 turns that off.
@@ -50,6 +51,7 @@ class SearchSettings:
     max_weight: float = 0.0
     small_step_limit: int = 2
     p_large: float = 0.2
+    p_best: float = 0.0
     memory_size: int = 5
     pool_size: int = 5
     pool_extra_max: int = 0
@@ -118,6 +120,7 @@ BOUNDS = (
     ("max_weight", 0, 1),
     ("small_step_limit", 0, 1000),
     ("p_large", 0, 1),
+    ("p_best", 0, 1),
     ("memory_size", 1, 100),
     ("pool_size", 1, 100),
     ("pool_extra_max", 0, 100),
@@ -132,8 +135,7 @@ BOUNDS = (
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
-        "reward_scale": "log",
-        "failure_rewards": True,
+        "p_best": 0.8,
         "pool_extra_max": 3,
         "cautious_best": True,
         "patience": 100,
