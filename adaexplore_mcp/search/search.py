@@ -80,12 +80,16 @@ class Search:
         Args:
             step: Number of the proposal in its run, unlike every other.
             open_proposals: What others work on now: it counts as visits without reward, so that agents spread out.
+
+        Raises:
+            ValueError: An open proposal has a parent that is no node of this run.
         """
+        pending = self._pending(open_proposals)
         generator = Random(f"{self.seed}/{step}")  # noqa: S311 - chance, not secrecy; text seeds alike on every Python
-        if self._best is not None and self.settings.p_best and generator.random() < self.settings.p_best:
+        if self._edits_best(pending, generator):
+            assert self._best is not None
             best = self._best.id
             return Proposal(step=step, kind="small", parent=best, context=self.working_memory(best))
-        pending = self._pending(open_proposals)
         entry = select(self.root, self.settings, pending)
         forced = self._leaves_by_large_steps_only(entry, pending)
         if forced or generator.random() < self.settings.p_large:
@@ -99,9 +103,7 @@ class Search:
         Raises:
             ValueError: Its id is taken, or its parent unknown; nothing has changed then.
         """
-        parent = self.entries.get(node.parent)
-        if parent is None:
-            raise ValueError(f"node {node.id} has the parent {node.parent}, which is no node of this run")
+        parent = self._entry(node.parent)
         if node.id in self.entries:
             raise ValueError(f"node {node.id} is recorded already")
         entry = parent.append(node)
@@ -118,15 +120,15 @@ class Search:
 
     def forced_large(self, node_id: int) -> bool:
         """Tell whether only a large step may leave a node: the root, or one with enough children by small steps."""
-        return self._leaves_by_large_steps_only(self.entries[node_id], {})
+        return self._leaves_by_large_steps_only(self._entry(node_id), {})
 
     def working_memory(self, node_id: int) -> tuple[int, ...]:
         """Return what a small step from a node shows: ids, the oldest first, the node itself last."""
-        return working_memory(self.entries[node_id], self.settings.memory_size)
+        return working_memory(self._entry(node_id), self.settings.memory_size)
 
     def pool_candidates(self, node_id: int) -> tuple[int, ...]:
         """Return the ids of the best right kernels of the segments on the path to a node, before any draw."""
-        return tuple(node.id for node in pool_candidates(self.entries[node_id]))
+        return tuple(node.id for node in pool_candidates(self._entry(node_id)))
 
     # -- what was found -----------------------------------------------------------------------------------------------
 
@@ -182,12 +184,25 @@ class Search:
     def _pending(self, proposals: Iterable[Proposal]) -> dict[int, Pending]:
         pending: dict[int, Pending] = {}
         for proposal in proposals:
-            for entry in self.entries[proposal.parent].upwards():
+            for entry in self._entry(proposal.parent).upwards():
                 pending.setdefault(entry.id, Pending(entry)).below += 1
             here = pending[proposal.parent]
             here.here += 1
             here.small_here += proposal.kind == "small"
         return pending
+
+    def _entry(self, node_id: int) -> Entry:
+        entry = self.entries.get(node_id)
+        if entry is None:
+            raise ValueError(f"{node_id} is no node of this run, which has {len(self.entries) - 1}")
+        return entry
+
+    def _edits_best(self, pending: dict[int, Pending], generator: Random) -> bool:
+        """Draw whether the best kernel is edited, unless as many as one node takes by the tree's rules do so now."""
+        if self._best is None or not self.settings.p_best or generator.random() >= self.settings.p_best:
+            return False
+        busy = pending.get(self._best.id, NOTHING).small_here
+        return busy < max(self.settings.small_step_limit, 1)
 
     def _leaves_by_large_steps_only(self, entry: Entry, pending: dict[int, Pending]) -> bool:
         small = entry.small_children + pending.get(entry.id, NOTHING).small_here

@@ -149,6 +149,16 @@ def test_the_best_kernel_is_edited_in_the_share_of_steps_that_is_set():
     assert {Search(always, seed, nodes).propose(4).parent for seed in range(20)} == {2}
 
 
+def test_no_more_than_two_agents_edit_the_best_kernel_at_once():
+    always = SearchSettings.preset("paper", p_best=1.0)
+    search, opened = made_up.grown(always, 3, 60), []
+    for step in range(61, 69):
+        opened.append(search.propose(step, opened))
+    (best,) = search.best()
+    assert [proposal.parent for proposal in opened[:2]] == [best.id, best.id]
+    assert sum(p.parent == best.id and p.kind == "small" for p in opened) == 2
+
+
 def test_eight_agents_at_the_start_all_make_new_kernels():
     search, opened = Search(DEFAULT, 1), []
     for step in range(1, 9):
@@ -322,7 +332,7 @@ def test_a_sure_gain_is_preferred_to_a_doubtful_one():
 def test_a_node_that_has_no_place_changes_nothing():
     search = Search(PAPER, 1, [node(1)])
     before = tree_view(search)
-    with pytest.raises(ValueError, match="parent 7"):
+    with pytest.raises(ValueError, match="7 is no node of this run"):
         search.record(node(2, 7))
     with pytest.raises(ValueError, match="node 1 is recorded already"):
         search.record(node(1))
