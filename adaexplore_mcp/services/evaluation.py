@@ -11,7 +11,7 @@ from adaexplore_mcp.evaluation.devices import Gpu, usage
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.gpu_verification import occupants
 from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.models import Check, Device, DeviceState, Outcome, Target, VerifyRequest
+from adaexplore_mcp.models import BenchmarkRequest, Check, Device, DeviceState, Outcome, Target, VerifyRequest
 from adaexplore_mcp.services.builtin import builtins
 from adaexplore_mcp.services.ports import Report
 from adaexplore_mcp.services.tasks import TaskService
@@ -76,6 +76,15 @@ class EvaluationService:
             agent=request.agent,
             elapsed_s=time.monotonic() - started,
         )
+
+    @property
+    def times(self) -> bool:
+        """Whether candidates can be timed here: not yet."""
+        return False
+
+    async def benchmark(self, request: BenchmarkRequest, report: Report) -> Outcome:
+        """Judge one candidate, as `verify` does, as long as nothing is timed."""
+        return await self.verify(request, report)
 
     async def device(self) -> Device:
         """Say what this machine can judge, and what it cannot."""
