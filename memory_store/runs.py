@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Claim", "RunState", "RunTable", "Submission", "Submitted"]
 
-Gone = Callable[[Owner, float], bool]
-"""Tells of an owner, and of when it began, whether it can no longer finish."""
+Gone = Callable[[StepRecord], bool]
+"""Tells of a submitted step whether its owner can no longer finish it."""
 
 TREE = "node, parent, kind, step, status, speedup, low, eligible, charged, roofline_share"
 
@@ -238,7 +238,7 @@ class RunTable:
             if step.state == "submitted":
                 if step.digest == given.digest:
                     return Submitted("accepted", step)
-                if not gone(step.owner, step.claimed_at or step.updated_at):
+                if not gone(step):
                     return Submitted("busy", step)
             run = _run(sqlite, step.run_id)
             assert run is not None, step.run_id
@@ -246,6 +246,7 @@ class RunTable:
                 return Submitted("closed", step)
             if (node := _same(sqlite, step.run_id, given.digest)) is not None:
                 _know(sqlite, step.run_id, given.agent, [node])
+                _update(sqlite, step_id, node=node, answer="{}")
                 return Submitted("duplicate", step, node)
             _update(
                 sqlite,
@@ -256,7 +257,8 @@ class RunTable:
                 idea=given.idea,
                 change=given.change,
                 agent=given.agent,
-                charged=step.charged and step.state != "expired",
+                charged=int(step.charged and step.state != "expired"),
+                node=None,
                 owner_host=owner.host,
                 owner_pid=owner.pid,
                 owner_started=owner.started,
@@ -277,7 +279,7 @@ class RunTable:
             assert step is not None, step_id
             if step.state != "submitted":
                 return Claim("done", step, step.node)
-            if step.claimed_at and not gone(step.owner, step.claimed_at):
+            if step.claimed_at and not gone(step):
                 return Claim("wait", step)
             if step.purpose != "final":
                 if (node := _same(sqlite, step.run_id, step.digest)) is not None:
@@ -287,8 +289,7 @@ class RunTable:
                     " AND claimed_at > 0 AND step_id != ? AND purpose != 'final'",
                     [step.run_id, step.digest, step_id],
                 ):
-                    other = _step_of(row)
-                    if not gone(other.owner, other.claimed_at):
+                    if not gone(_step_of(row)):
                         return Claim("wait", step)
             _update(
                 sqlite,
@@ -338,7 +339,7 @@ class RunTable:
             if step.purpose == "final" or (fresh is None and step.purpose == "start"):
                 _update(sqlite, step_id, state="answered", answer=to_json(answer), claimed_at=0.0)
             elif fresh is None:
-                _reopen(sqlite, step, until)
+                _reopen(sqlite, step, until, answer)
             elif (node := _same(sqlite, step.run_id, step.digest)) is not None:
                 _fold(sqlite, step, node)
             else:
@@ -454,7 +455,7 @@ def _same(sqlite: "Sqlite", run_id: str, digest: str) -> int | None:
 def _fold(sqlite: "Sqlite", step: StepRecord, node: int) -> StepRecord:
     """Answer a step from the node of the same kernel: a proposal is open again."""
     if step.purpose == "ask":
-        _reopen(sqlite, step, step.leased_until)
+        _reopen(sqlite, step, step.leased_until, node=node)
     else:
         _update(sqlite, step.step_id, state="answered", node=node, claimed_at=0.0)
     _know(sqlite, step.run_id, step.agent, [node])
@@ -464,7 +465,14 @@ def _fold(sqlite: "Sqlite", step: StepRecord, node: int) -> StepRecord:
     return kept
 
 
-def _reopen(sqlite: "Sqlite", step: StepRecord, until: float) -> None:
+def _reopen(
+    sqlite: "Sqlite",
+    step: StepRecord,
+    until: float,
+    answer: Mapping[str, Any] | None = None,
+    node: int | None = None,
+) -> None:
+    """Have a step wait for a kernel again, and keep why: an outcome that makes no node, or the node of the same kernel."""
     _update(
         sqlite,
         step.step_id,
@@ -479,6 +487,8 @@ def _reopen(sqlite: "Sqlite", step: StepRecord, until: float) -> None:
         owner_pid=0,
         owner_started=0,
         claimed_at=0.0,
+        answer=to_json(answer or {}),
+        node=node,
     )
 
 

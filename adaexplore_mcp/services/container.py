@@ -9,6 +9,7 @@ from functools import cached_property
 import anyio
 
 from adaexplore_mcp.memory_store import Store
+from adaexplore_mcp.services.explore import ExploreService
 from adaexplore_mcp.services.jobs import JobService
 from adaexplore_mcp.services.ports import Evaluations, Tasks
 from adaexplore_mcp.settings import Settings
@@ -57,6 +58,11 @@ class Services:
     def evaluations(self) -> Evaluations:
         """The judge of candidates."""
         return self._collaborators.evaluations
+
+    @cached_property
+    def explore(self) -> ExploreService:
+        """The searches that agents drive."""
+        return ExploreService(self.store, self.tasks, self.evaluations, lease_s=self.settings.step_lease_s)
 
     @cached_property
     def _collaborators(self) -> Collaborators:

@@ -23,11 +23,11 @@ THERE = Owner("here", 2, 2)
 RIGHT = FreshNode(status="correct", speedup=1.5)
 
 
-def nobody_is_gone(owner, began):
-    return owner.pid == 0
+def nobody_is_gone(step):
+    return step.owner.pid == 0
 
 
-def everybody_is_gone(owner, began):
+def everybody_is_gone(step):
     return True
 
 
