@@ -11,7 +11,9 @@ import anyio
 from adaexplore_mcp.memory_store import Store
 from adaexplore_mcp.services.explore import ExploreService
 from adaexplore_mcp.services.jobs import JobService
+from adaexplore_mcp.services.kernels import Kernels
 from adaexplore_mcp.services.ports import Evaluations, Tasks
+from adaexplore_mcp.services.runviews import RunViews
 from adaexplore_mcp.settings import Settings
 
 __all__ = ["Collaborators", "Connect", "Services"]
@@ -63,6 +65,16 @@ class Services:
     def explore(self) -> ExploreService:
         """The searches that agents drive."""
         return ExploreService(self.store, self.tasks, self.evaluations, lease_s=self.settings.step_lease_s)
+
+    @cached_property
+    def runs(self) -> RunViews:
+        """The state of searches."""
+        return RunViews(self.store, self.explore.searches)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The kernels of searches, to be taken away."""
+        return Kernels(self.store, self.tasks, self.evaluations, self.explore.searches)
 
     @cached_property
     def _collaborators(self) -> Collaborators:

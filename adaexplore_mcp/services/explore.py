@@ -202,8 +202,11 @@ class ExploreService:
         agent = request.agent or step.agent
         ask = Ask(request.run_id, agent, step.step_id, request.context)
         if not given:
-            if step.state == "open":
-                return dataclasses.replace(ask, step_id="")
+            if step.state in {"open", "expired"}:
+                raise RequestError(
+                    f"Step {step.step_id} waits for a kernel, and none was given.",
+                    "Send kernel, kernel_path or edits; to read the proposal again, call search_step with run_id alone.",
+                )
             return ask
         source, change = await self._kernel(step, request)
         submission = Submission(

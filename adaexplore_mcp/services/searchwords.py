@@ -6,7 +6,17 @@ from typing import Any
 from adaexplore_mcp.memory_store import NodeRecord
 from adaexplore_mcp.services.searchstate import RunNow
 
-__all__ = ["node_line", "result_of", "short_outcome", "speedup_words", "stopped_because"]
+__all__ = [
+    "RIGHT",
+    "best_node_of",
+    "node_line",
+    "result_of",
+    "short_outcome",
+    "shortened_text",
+    "speedup_words",
+    "stopped_because",
+    "why_wrong",
+]
 
 MESSAGE = 300
 DETAIL = 160
@@ -24,7 +34,8 @@ def short_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
     short = {name: outcome[name] for name in ("check", "reason", "next_step") if outcome.get(name)}
     if error := outcome.get("error"):
         short["error"] = {
-            name: _cut(value, MESSAGE) if isinstance(value, str) else value for name, value in error.items()
+            name: shortened_text(value, MESSAGE) if isinstance(value, str) else value
+            for name, value in error.items()
         }
     if evidence := outcome.get("evidence"):
         keep = ("output", "workload", "index", "got", "expected", "outside_share", "precision_class")
@@ -35,7 +46,9 @@ def short_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
     if rules := outcome.get("rules"):
         short["rules"] = rules[:2]
     if timing := outcome.get("timing"):
-        short["timing"] = [_cut(each.get("sentence", ""), MESSAGE) for each in timing.get("speedups", [])[:1]]
+        short["timing"] = [
+            shortened_text(each.get("sentence", ""), MESSAGE) for each in timing.get("speedups", [])[:1]
+        ]
     return short
 
 
@@ -48,9 +61,9 @@ def node_line(record: NodeRecord) -> str:
         facts.append("its own kernels do none of the work")
     line = f"node {row.node} ({', '.join(facts)}): {record.change}"
     if record.idea:
-        line += f" — idea: {_cut(record.idea, DETAIL)}"
+        line += f" — idea: {shortened_text(record.idea, DETAIL)}"
     if row.status not in RIGHT:
-        line += f" — {_cut(why_wrong(record.outcome), DETAIL)}"
+        line += f" — {shortened_text(why_wrong(record.outcome), DETAIL)}"
     return line
 
 
@@ -119,5 +132,6 @@ def _speedup(outcome: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return speedups[0] if speedups else None
 
 
-def _cut(text: str, length: int) -> str:
+def shortened_text(text: str, length: int = DETAIL) -> str:
+    """Return head and tail of a text that is long."""
     return text if len(text) <= length else f"{text[: length * 2 // 3]} … {text[-(length // 3) :]}"
