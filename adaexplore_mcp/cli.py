@@ -149,6 +149,9 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     group.add_argument("--parallel", type=int, metavar="N", help="evaluations at once")
     group.add_argument("--memory-limit-mib", type=int, metavar="MIB", help="memory of a candidate")
     group.add_argument("--keep-workers-s", type=float, metavar="S", help="idle time after which workers end")
+    group.add_argument(
+        "--step-lease-s", type=float, metavar="S", help="time that an agent has for a step of a search"
+    )
 
 
 def _settings(arguments: argparse.Namespace, **overrides: Any) -> "Settings":  # noqa: ANN401 - values of settings

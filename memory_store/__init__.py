@@ -14,22 +14,44 @@ from adaexplore_mcp.memory_store.records import (
     ReceiptRecord,
     TaskRecord,
 )
+from adaexplore_mcp.memory_store.runrecords import (
+    FreshNode,
+    NodeRecord,
+    RunRecord,
+    StepRecord,
+    TreeRow,
+    node_handle,
+    read_node_handle,
+)
+from adaexplore_mcp.memory_store.runs import Claim, RunState, RunTable, Submission, Submitted
 from adaexplore_mcp.memory_store.tasks import TaskTable
 
 __all__ = [
     "ArtifactRecord",
+    "Claim",
     "EvaluationTable",
+    "FreshNode",
     "JobRecord",
     "JobStatus",
     "JobTable",
+    "NodeRecord",
     "Owner",
     "ReceiptRecord",
+    "RunRecord",
+    "RunState",
+    "RunTable",
+    "StepRecord",
     "Store",
+    "Submission",
+    "Submitted",
     "TaskRecord",
     "TaskTable",
+    "TreeRow",
     "candidate_id_of",
     "content_handle",
     "new_handle",
+    "node_handle",
+    "read_node_handle",
 ]
 
 
@@ -46,6 +68,7 @@ class Store:
         self.tasks = TaskTable(self._database)
         self.evaluations = EvaluationTable(self._database)
         self.jobs = JobTable(self._database)
+        self.runs = RunTable(self._database)
 
     async def check(self) -> str:
         """Open the database, look for damage, and say how much it holds.

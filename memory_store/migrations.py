@@ -86,9 +86,91 @@ def _told_trials(sqlite: Database) -> None:
     )
 
 
+def _runs_nodes(sqlite: Database) -> None:
+    for statement in (
+        """CREATE TABLE runs (
+            number INTEGER PRIMARY KEY,
+            run_id TEXT NOT NULL UNIQUE,
+            task_id TEXT NOT NULL REFERENCES tasks (task_id),
+            settings TEXT NOT NULL,
+            seed INTEGER NOT NULL,
+            max_steps INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            stop_reason TEXT NOT NULL DEFAULT '',
+            resumed_at INTEGER,
+            round INTEGER NOT NULL DEFAULT 0,
+            next_step INTEGER NOT NULL DEFAULT 1,
+            version INTEGER NOT NULL DEFAULT 0,
+            agent TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE steps (
+            number INTEGER PRIMARY KEY,
+            step_id TEXT NOT NULL UNIQUE,
+            run_id TEXT NOT NULL REFERENCES runs (run_id),
+            step INTEGER NOT NULL,
+            purpose TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            parent INTEGER NOT NULL,
+            context TEXT NOT NULL,
+            forced INTEGER NOT NULL DEFAULT 0,
+            agent TEXT NOT NULL,
+            state TEXT NOT NULL,
+            leased_until REAL NOT NULL DEFAULT 0,
+            candidate_id TEXT REFERENCES candidates (candidate_id),
+            digest TEXT NOT NULL DEFAULT '',
+            idea TEXT NOT NULL DEFAULT '',
+            change TEXT NOT NULL DEFAULT '',
+            path TEXT NOT NULL DEFAULT '',
+            charged INTEGER NOT NULL DEFAULT 1,
+            owner_host TEXT NOT NULL DEFAULT '',
+            owner_pid INTEGER NOT NULL DEFAULT 0,
+            owner_started INTEGER NOT NULL DEFAULT 0,
+            claimed_at REAL NOT NULL DEFAULT 0,
+            node INTEGER,
+            answer TEXT NOT NULL DEFAULT '{}',
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX steps_by_run ON steps (run_id, state)",
+        """CREATE TABLE nodes (
+            run_id TEXT NOT NULL REFERENCES runs (run_id),
+            node INTEGER NOT NULL,
+            parent INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            step INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            speedup REAL,
+            low REAL,
+            eligible INTEGER NOT NULL,
+            charged INTEGER NOT NULL,
+            roofline_share REAL,
+            digest TEXT NOT NULL,
+            candidate_id TEXT NOT NULL REFERENCES candidates (candidate_id),
+            idea TEXT NOT NULL,
+            change TEXT NOT NULL,
+            path TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            PRIMARY KEY (run_id, node),
+            UNIQUE (run_id, digest)
+        ) STRICT""",
+        """CREATE TABLE shown (
+            run_id TEXT NOT NULL REFERENCES runs (run_id),
+            agent TEXT NOT NULL,
+            node INTEGER NOT NULL,
+            PRIMARY KEY (run_id, agent, node)
+        ) STRICT, WITHOUT ROWID""",
+    ):
+        sqlite.execute(statement)
+
+
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
+    "0004_runs_nodes": _runs_nodes,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 

@@ -112,7 +112,7 @@ def test_the_installed_command_judges_a_kernel_from_any_folder(installed, home, 
     elsewhere.mkdir()
     (elsewhere / "tools.py").write_text("raise RuntimeError('the working folder is searched')\n")
     with served(home, command=[installed / "bin/adaexplore-mcp"], cwd=elsewhere) as server:
-        assert len(server.ask("tools/list")["tools"]) == 7
+        assert len(server.ask("tools/list")["tools"]) == 10
         assert len(server.called("list_tasks")["tasks"]) == 6
         task_id = server.task()
         assert server.status(kernel(), task_id=task_id) == "correct"

@@ -10,6 +10,7 @@ from adaexplore_mcp.tools.artifacts import read_artifact
 from adaexplore_mcp.tools.evaluate import compile_and_verify, profile_kernel
 from adaexplore_mcp.tools.jobs import cancel_job, job_status
 from adaexplore_mcp.tools.machine import get_device
+from adaexplore_mcp.tools.search import get_kernel, get_run, search_step
 from adaexplore_mcp.tools.tasks import list_tasks, register_task
 
 __all__ = ["TOOLS", "ToolEntry", "tools_of"]
@@ -51,6 +52,9 @@ TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(list_tasks, read_only=True, core=True),
     ToolEntry(compile_and_verify, idempotent=False, core=True),
     ToolEntry(profile_kernel, core=True),
+    ToolEntry(search_step, idempotent=False, core=True),
+    ToolEntry(get_run, read_only=True, core=True),
+    ToolEntry(get_kernel, idempotent=False, core=True),
     ToolEntry(job_status, read_only=True, core=True),
     ToolEntry(cancel_job, destructive=True, core=True),
     ToolEntry(get_device, read_only=True),

@@ -9,8 +9,11 @@ from functools import cached_property
 import anyio
 
 from adaexplore_mcp.memory_store import Store
+from adaexplore_mcp.services.explore import ExploreService
 from adaexplore_mcp.services.jobs import JobService
+from adaexplore_mcp.services.kernels import Kernels
 from adaexplore_mcp.services.ports import Evaluations, Tasks
+from adaexplore_mcp.services.runviews import RunViews
 from adaexplore_mcp.settings import Settings
 
 __all__ = ["Collaborators", "Connect", "Services"]
@@ -57,6 +60,21 @@ class Services:
     def evaluations(self) -> Evaluations:
         """The judge of candidates."""
         return self._collaborators.evaluations
+
+    @cached_property
+    def explore(self) -> ExploreService:
+        """The searches that agents drive."""
+        return ExploreService(self.store, self.tasks, self.evaluations, lease_s=self.settings.step_lease_s)
+
+    @cached_property
+    def runs(self) -> RunViews:
+        """The state of searches."""
+        return RunViews(self.store, self.explore.searches)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The kernels of searches, to be taken away."""
+        return Kernels(self.store, self.tasks, self.evaluations, self.explore.searches)
 
     @cached_property
     def _collaborators(self) -> Collaborators:

@@ -12,7 +12,16 @@ from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.gpu_verification import occupants
 from adaexplore_mcp.evaluation.profiling import profile_of
 from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.models import Check, Device, DeviceState, Outcome, Profile, Target, VerifyRequest
+from adaexplore_mcp.models import (
+    BenchmarkRequest,
+    Check,
+    Device,
+    DeviceState,
+    Outcome,
+    Profile,
+    Target,
+    VerifyRequest,
+)
 from adaexplore_mcp.services.builtin import builtins
 from adaexplore_mcp.services.messages import shortened
 from adaexplore_mcp.services.ports import Report
@@ -110,6 +119,15 @@ class EvaluationService:
             "target": machine.name,
         }
         return profile_of(compiled, seen, machine, given)
+
+    @property
+    def times(self) -> bool:
+        """Whether candidates can be timed here: not yet."""
+        return False
+
+    async def benchmark(self, request: BenchmarkRequest, report: Report) -> Outcome:
+        """Judge one candidate, as `verify` does, as long as nothing is timed."""
+        return await self.verify(request, report)
 
     async def device(self) -> Device:
         """Say what this machine can judge, and what it cannot."""

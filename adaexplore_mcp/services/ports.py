@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from adaexplore_mcp.models import (
+    BenchmarkRequest,
     Check,
     Device,
     Outcome,
@@ -95,6 +96,21 @@ class Evaluations(Protocol):
 
         Raises:
             NotFoundError: There is no such task or workload.
+            WorkerError: A worker of ours failed; the candidate is not to blame.
+        """
+        ...
+
+    @property
+    def times(self) -> bool:
+        """Whether candidates can be timed here."""
+        ...
+
+    async def benchmark(self, request: BenchmarkRequest, report: Report) -> Outcome:
+        """Judge one candidate and, once it is right, time it against baselines; keep the outcome as `verify` does.
+
+        Raises:
+            NotFoundError: There is no such task or node.
+            RequestError: There is no such baseline, or the task has none.
             WorkerError: A worker of ours failed; the candidate is not to blame.
         """
         ...

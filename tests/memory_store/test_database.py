@@ -53,7 +53,8 @@ async def test_the_database_is_made_at_its_first_use_with_wal_and_strict_tables(
         assert sqlite.journal_mode == "wal"
         ours = [table for table in sqlite.tables if not table.name.startswith("_")]
         assert {table.name for table in ours} == {
-            "tasks", "candidates", "outcomes", "receipts", "artifacts", "jobs", "told_trials"
+            "tasks", "candidates", "outcomes", "receipts", "artifacts", "jobs", "told_trials",
+                "runs", "steps", "nodes", "shown"
         }  # fmt: skip
         assert all(table.strict for table in ours)
 
