@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(command=_doctor)
 
-    about = "Take a real task through the server: register it, submit four kernels, show each verdict."
+    about = "Take a real task through the server: register it, submit four kernels, show each verdict, search a little."
     demo = commands.add_parser("demo", help="take a real task through the server", description=about)
     demo.set_defaults(command=_demo)
 

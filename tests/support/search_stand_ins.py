@@ -24,6 +24,7 @@ class Judge(StandInEvaluations):
         super().__init__(store, home)
         self.times = times
         self.judged = []
+        self.delay_s = 0.0
         self.efforts = []
         self.final_scale = 1.0
         """By what the last evaluations differ from those within the search."""
