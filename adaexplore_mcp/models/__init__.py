@@ -23,6 +23,15 @@ from adaexplore_mcp.models.outcomes import (
     Target,
     VerifyRequest,
 )
+from adaexplore_mcp.models.rules import (
+    Review,
+    ReviewAction,
+    RuleFix,
+    RulePage,
+    RulesRequest,
+    RuleState,
+    RuleView,
+)
 from adaexplore_mcp.models.tasks import (
     Domain,
     LibraryOps,
@@ -67,7 +76,14 @@ __all__ = [
     "Precision",
     "PrecisionClass",
     "RegisterRequest",
+    "Review",
+    "ReviewAction",
     "RewardBaseline",
+    "RuleFix",
+    "RulePage",
+    "RuleState",
+    "RuleView",
+    "RulesRequest",
     "Scope",
     "SizeRange",
     "Speedup",
