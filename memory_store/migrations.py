@@ -131,6 +131,7 @@ def _rules(sqlite: Database) -> None:
             family TEXT NOT NULL,
             kernels INTEGER NOT NULL
         ) STRICT""",
+        "CREATE INDEX rule_tasks_by_family ON rule_tasks (family)",
         "CREATE TABLE rule_totals (name TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT",
         """CREATE TABLE rule_fixes (
             rule_id TEXT NOT NULL REFERENCES rules (rule_id),
