@@ -14,16 +14,23 @@ from adaexplore_mcp.memory_store.records import (
     ReceiptRecord,
     TaskRecord,
 )
+from adaexplore_mcp.memory_store.rules import Change, Failing, NewRule, RuleDetails, RuleRecord, RuleTable
 from adaexplore_mcp.memory_store.tasks import TaskTable
 
 __all__ = [
     "ArtifactRecord",
+    "Change",
     "EvaluationTable",
+    "Failing",
     "JobRecord",
     "JobStatus",
     "JobTable",
+    "NewRule",
     "Owner",
     "ReceiptRecord",
+    "RuleDetails",
+    "RuleRecord",
+    "RuleTable",
     "Store",
     "TaskRecord",
     "TaskTable",
@@ -46,6 +53,7 @@ class Store:
         self.tasks = TaskTable(self._database)
         self.evaluations = EvaluationTable(self._database)
         self.jobs = JobTable(self._database)
+        self.rules = RuleTable(self._database)
 
     async def check(self) -> str:
         """Open the database, look for damage, and say how much it holds.

@@ -17,7 +17,7 @@ def new_handle(prefix: Literal["job", "rcpt", "art", "out"]) -> str:
     return f"{prefix}_" + "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 
-def content_handle(prefix: Literal["task", "cand"], digest: str) -> str:
+def content_handle(prefix: Literal["task", "cand", "rule"], digest: str) -> str:
     """Return the handle of content with this SHA-256: equal content, equal handle.
 
     Args:

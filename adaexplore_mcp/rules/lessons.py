@@ -13,7 +13,7 @@ MIN_CHARACTERS = 20
 BEGINNING = "You cannot "
 
 _ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|etc|vs|no|cf)\.", re.IGNORECASE)
-_END = re.compile(r"[.!?](?=\s+\S)")
+_END = re.compile(r"(?<!\.)[.!?](?=\s+\S)")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _CODE = re.compile(r"```|`[^`]*[\n;=][^`]*`|\b(?:import|def|class|return|lambda)\s+\w+\s*[(:=]|;\s*\w|[{}]|\w+\s*=\s*\w+\(|</?\w+>")
 _LINE = re.compile(r"\bline\s*#?\d+|\bat \d+:\d+|\bcolumn\s+\d+|\w+\.py\b", re.IGNORECASE)
@@ -34,7 +34,10 @@ _HARNESS = re.compile(
     r"torch\.cuda\.reset\b)",
     re.IGNORECASE,
 )
-_TRITON = re.compile(r"triton|\btl\b|kernel|torch|tensor|block|@\w*jit|autotune|num_warps|constexpr|gpu|memory|mask|grid|launch", re.IGNORECASE)
+_ONE_KERNEL = re.compile(
+    r"\bModelNew\b|\bthis (?:Triton )?kernel\b|\bkernel shown\b|\bthe statement\b|\bthe expression\b|'[A-Z][A-Z0-9]+'|\b[A-Z]\.\w+|"
+    r"\b[A-Z][a-z]+[A-Z]\w+\.\w+|\bwhen [A-Z]\w* is an?\b|\w+\((?:[a-z]{2,}|\w+,)[^)]*\) in(?:side)? "
+)
 KNOWN_WORDS = re.compile(
     r"(?:tl|triton|torch|math|np|numpy|nn|F)\.[\w.]+|num_warps|num_stages|num_ctas|static_\w+|make_block_ptr|atomic_\w+|"
     r"zeros_like|expand_dims|broadcast_to|allow_tf32|input_precision|program_id|num_programs|other|mask|_builder|_semantic|"
@@ -79,6 +82,8 @@ def objections(text: str, *, names: frozenset[str] = frozenset(), imported: bool
         found.append(f"it names something of one kernel ({own[0]!r})")
     if said := _FIX.search(text):
         found.append(f"it gives a fix ({said[0].strip(' ,;:-')!r}); a rule says only what cannot be done")
+    if imported and (said := _ONE_KERNEL.search(text)):
+        found.append(f"it is about one kernel or one task ({said[0]!r})")
     if imported and _HARNESS.search(text):
         found.append("it is about whoever evaluated, not about kernels")
     return found
