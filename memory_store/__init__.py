@@ -2,6 +2,13 @@
 
 from pathlib import Path
 
+from adaexplore_mcp.memory_store.adapt import (
+    AdaptTable,
+    AttemptRecord,
+    Campaign,
+    Submission,
+    SyntheticRecord,
+)
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.evaluations import EvaluationTable, candidate_id_of
 from adaexplore_mcp.memory_store.handles import content_handle, new_handle
@@ -18,7 +25,10 @@ from adaexplore_mcp.memory_store.rules import Change, Failing, NewRule, RuleDeta
 from adaexplore_mcp.memory_store.tasks import TaskTable
 
 __all__ = [
+    "AdaptTable",
     "ArtifactRecord",
+    "AttemptRecord",
+    "Campaign",
     "Change",
     "EvaluationTable",
     "Failing",
@@ -32,6 +42,8 @@ __all__ = [
     "RuleRecord",
     "RuleTable",
     "Store",
+    "Submission",
+    "SyntheticRecord",
     "TaskRecord",
     "TaskTable",
     "candidate_id_of",
@@ -54,6 +66,7 @@ class Store:
         self.evaluations = EvaluationTable(self._database)
         self.jobs = JobTable(self._database)
         self.rules = RuleTable(self._database)
+        self.adapt = AdaptTable(self._database)
 
     async def check(self) -> str:
         """Open the database, look for damage, and say how much it holds.

@@ -12,7 +12,7 @@ ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without 0, 1, i, l, o: they are 
 LENGTH = 12
 
 
-def new_handle(prefix: Literal["job", "rcpt", "art", "out"]) -> str:
+def new_handle(prefix: Literal["job", "rcpt", "art", "out", "att"]) -> str:
     """Return a random handle such as job_7k2mhd93xqap; about 59 bits."""
     return f"{prefix}_" + "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 

@@ -172,10 +172,51 @@ def _rules(sqlite: Database) -> None:
         sqlite.execute(statement)
 
 
+def _adapt(sqlite: Database) -> None:
+    for statement in (
+        """CREATE TABLE adapt_campaigns (
+            seed INTEGER PRIMARY KEY,
+            next_draft INTEGER NOT NULL,
+            known_operators INTEGER NOT NULL,
+            rejected TEXT NOT NULL
+        ) STRICT""",
+        """CREATE TABLE adapt_tasks (
+            number INTEGER PRIMARY KEY,
+            seed INTEGER NOT NULL REFERENCES adapt_campaigns (seed),
+            draft INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            source TEXT NOT NULL,
+            operators TEXT NOT NULL,
+            task_id TEXT NOT NULL DEFAULT '',
+            refused TEXT NOT NULL DEFAULT '',
+            created_at REAL NOT NULL,
+            UNIQUE (seed, draft)
+        ) STRICT""",
+        """CREATE TABLE adapt_attempts (
+            number INTEGER PRIMARY KEY,
+            attempt_id TEXT NOT NULL UNIQUE,
+            task_id TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            created_at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE adapt_submissions (
+            number INTEGER PRIMARY KEY,
+            attempt_id TEXT NOT NULL REFERENCES adapt_attempts (attempt_id),
+            candidate_id TEXT NOT NULL REFERENCES candidates (candidate_id),
+            status TEXT NOT NULL,
+            rule_id TEXT NOT NULL DEFAULT '',
+            created_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX adapt_submissions_by_attempt ON adapt_submissions (attempt_id)",
+    ):
+        sqlite.execute(statement)
+
+
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
     "0005_rules": _rules,
+    "0006_adapt": _adapt,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 
