@@ -6,6 +6,7 @@ from typing import Literal
 
 from mcp.types import CallToolResult, ToolAnnotations
 
+from adaexplore_mcp.tools.adapt import adapt_on_task
 from adaexplore_mcp.tools.artifacts import read_artifact
 from adaexplore_mcp.tools.evaluate import compile_and_verify
 from adaexplore_mcp.tools.jobs import cancel_job, job_status
@@ -50,6 +51,7 @@ TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(register_task, core=True),
     ToolEntry(list_tasks, read_only=True, core=True),
     ToolEntry(compile_and_verify, idempotent=False, core=True),
+    ToolEntry(adapt_on_task, idempotent=False),
     ToolEntry(job_status, read_only=True, core=True),
     ToolEntry(cancel_job, destructive=True, core=True),
     ToolEntry(get_device, read_only=True),

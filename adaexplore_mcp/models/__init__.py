@@ -5,6 +5,7 @@ out on the wire, so an answer costs no tokens for what it does not say. No float
 becomes None.
 """
 
+from adaexplore_mcp.models.adapt import AdaptReport, AttemptOutcome, Learned, TaskToAttempt, TensOfTasks
 from adaexplore_mcp.models.jobs import JobPage, JobView
 from adaexplore_mcp.models.machine import Check, Device, DeviceState
 from adaexplore_mcp.models.outcomes import (
@@ -51,8 +52,10 @@ from adaexplore_mcp.models.timing import Clock, Conclusion, Effort, Latency, Spe
 from adaexplore_mcp.models.values import FiniteFloat, Parameter, Value, json_safe
 
 __all__ = [
+    "AdaptReport",
     "ArtifactPage",
     "ArtifactRef",
+    "AttemptOutcome",
     "BenchmarkRequest",
     "Check",
     "Clock",
@@ -69,6 +72,7 @@ __all__ = [
     "JobPage",
     "JobView",
     "Latency",
+    "Learned",
     "LibraryOps",
     "Outcome",
     "Parameter",
@@ -93,6 +97,8 @@ __all__ = [
     "TaskFormat",
     "TaskPage",
     "TaskSummary",
+    "TaskToAttempt",
+    "TensOfTasks",
     "TensorSpec",
     "Timing",
     "Value",

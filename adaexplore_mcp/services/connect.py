@@ -8,9 +8,12 @@ from adaexplore_mcp.evaluation.devices import find
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.synthesizer import Synthesizer
 from adaexplore_mcp.memory_store import Store
+from adaexplore_mcp.services.adapt import AdaptService
 from adaexplore_mcp.services.container import Collaborators
 from adaexplore_mcp.services.evaluation import EvaluationService
+from adaexplore_mcp.services.rules import RuleService
 from adaexplore_mcp.services.tasks import TaskService
 from adaexplore_mcp.settings import Settings
 
@@ -32,4 +35,7 @@ def connect(settings: Settings, store: Store) -> Collaborators:
     jobs = max(1, len(os.sched_getaffinity(0)) // settings.parallel)
     evaluator = Evaluator(pool, settings.target, memory_bytes, devices, jobs)
     tasks = TaskService(store, evaluator)
-    return Collaborators(tasks, EvaluationService(settings, store, tasks, evaluator))
+    evaluations = EvaluationService(settings, store, tasks, evaluator)
+    synthesizer = Synthesizer(pool, settings.target)
+    adapt = AdaptService(store, tasks, evaluations, RuleService(store), synthesizer)
+    return Collaborators(tasks, evaluations, adapt)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -12,6 +13,9 @@ from adaexplore_mcp.memory_store import Store
 from adaexplore_mcp.services.jobs import JobService
 from adaexplore_mcp.services.ports import Evaluations, Tasks
 from adaexplore_mcp.settings import Settings
+
+if TYPE_CHECKING:  # it composes what is made at the first use
+    from adaexplore_mcp.services.adapt import AdaptService
 
 __all__ = ["Collaborators", "Connect", "Services"]
 
@@ -28,6 +32,7 @@ class Collaborators:
 
     tasks: Tasks
     evaluations: Evaluations
+    adapt: "AdaptService"
 
 
 Connect = Callable[[Settings, Store], Collaborators]
@@ -57,6 +62,11 @@ class Services:
     def evaluations(self) -> Evaluations:
         """The judge of candidates."""
         return self._collaborators.evaluations
+
+    @property
+    def adapt(self) -> "AdaptService":
+        """The Adapt stage."""
+        return self._collaborators.adapt
 
     @cached_property
     def _collaborators(self) -> Collaborators:

@@ -1,18 +1,23 @@
 """What the tools need from the domains: the seams at which tests put stand-ins."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adaexplore_mcp.models import (
     Check,
     Device,
     Outcome,
     RegisterRequest,
+    RuleView,
     TaskPage,
     TaskSummary,
     VerifyRequest,
 )
 
-__all__ = ["Evaluations", "Notify", "Report", "Tasks"]
+if TYPE_CHECKING:
+    from adaexplore_mcp.evaluation.synthesis import Siblings
+    from adaexplore_mcp.evaluation.synthesizer import Drawn, Operators
+
+__all__ = ["Evaluations", "Lessons", "Notify", "Report", "Synthesis", "Tasks"]
 
 
 class Report(Protocol):
@@ -100,3 +105,40 @@ class Evaluations(Protocol):
 
     async def aclose(self) -> None:
         """End every process of ours and remove what they left."""
+
+
+class Lessons(Protocol):
+    """The rule memory, as far as the Adapt stage asks it."""
+
+    async def lesson(self, outcome_or_candidate_id: str, text: str, agent: str) -> RuleView:
+        """Take an agent's wording of what one of its own failures teaches.
+
+        Raises:
+            NotFoundError: No such attempt.
+            RequestError: It did not fail, is someone else's, has its lesson, or the text is none; says which and why.
+        """
+        ...
+
+    async def rules_for(self, *, task_id: str = "", limit: int = 20) -> list[RuleView]:
+        """Return the rules that matter most for a task, best first, and count them as shown to it."""
+        ...
+
+
+class Synthesis(Protocol):
+    """Draws synthetic tasks."""
+
+    async def operators(self) -> "Operators":
+        """Return the operators of the installed torch.
+
+        Raises:
+            WorkerError: No worker can be had.
+        """
+        ...
+
+    async def draw(self, seed: int, first: int, siblings: "Siblings", wanted: int) -> "Drawn":
+        """Draw tasks that follow a draft, until there are as many as wanted.
+
+        Raises:
+            WorkerError: No worker can be had.
+        """
+        ...
