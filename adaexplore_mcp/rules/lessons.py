@@ -15,7 +15,9 @@ BEGINNING = "You cannot "
 _ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|etc|vs|no|cf)\.", re.IGNORECASE)
 _END = re.compile(r"(?<!\.)[.!?](?=\s+\S)")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-_CODE = re.compile(r"```|`[^`]*[\n;=][^`]*`|\b(?:import|def|class|return|lambda)\s+\w+\s*[(:=]|;\s*\w|[{}]|\w+\s*=\s*\w+\(|</?\w+>")
+_CODE = re.compile(
+    r"```|`[^`]*[\n;=][^`]*`|\b(?:import|def|class|return|lambda)\s+\w+\s*[(:=]|;\s*\w|[{}]|\w+\s*=\s*\w+\(|</?\w+>"
+)
 _LINE = re.compile(r"\bline\s*#?\d+|\bat \d+:\d+|\bcolumn\s+\d+|\w+\.py\b", re.IGNORECASE)
 _SECRETIVE = re.compile(
     r"\b(?:ignore|disregard|forget|override|obey|reveal|pretend|system prompt|previous instructions?|instructions?|assistant|"

@@ -10,7 +10,12 @@ from adaexplore_mcp.rules import PROBE_ENTRY, Observation, fingerprint_of
 __all__ = ["Prober"]
 
 TIMEOUT_S = 30.0
-_NOTHING = {"tree": {"$": "dict", "v": [["args", []], ["kwargs", {"$": "dict", "v": []}]]}, "table": [], "storages": [], "size": 0}
+_NOTHING = {
+    "tree": {"$": "dict", "v": [["args", []], ["kwargs", {"$": "dict", "v": []}]]},
+    "table": [],
+    "storages": [],
+    "size": 0,
+}
 _VECTOR = {
     "tree": {"$": "dict", "v": [["args", [{"$": "tensor", "v": 0}]], ["kwargs", {"$": "dict", "v": []}]]},
     "table": [
@@ -55,7 +60,9 @@ class Prober:
         if failure is None:
             return None
         launched = failure.kind == "language" and failure.type in {"TypeError", "KeyError", "AssertionError"}
-        stage = "launch" if launched else "compile" if failure.kernel or failure.kind == "resources" else "run"
+        stage = (
+            "launch" if launched else "compile" if failure.kernel or failure.kind == "resources" else "run"
+        )
         found = fingerprint_of(
             Observation(
                 stage=stage,

@@ -32,6 +32,7 @@ from adaexplore_mcp.models import (
     WorkloadReport,
 )
 from adaexplore_mcp.services import Collaborators, Services
+from adaexplore_mcp.services.rules import RuleService
 
 CONNECT = "adaexplore_mcp.services.connect"
 """The module that this one stands in for."""
@@ -279,7 +280,7 @@ async def _wait_in(action, report):
 
 
 def connect(settings, store):
-    return Collaborators(StandInTasks(store), StandInEvaluations(store, settings.home))
+    return Collaborators(StandInTasks(store), StandInEvaluations(store, settings.home), RuleService(store))
 
 
 def services_of(settings):
