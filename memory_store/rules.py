@@ -412,6 +412,22 @@ class RuleTable:
 
         return await self._database.write(check)
 
+    async def drop_names(
+        self, rule_id: str, names: set[str], triton: str, words: Callable[[Sequence[str]], str]
+    ) -> None:
+        """Take names off a rule that exist in a version of Triton, and word it anew where a template worded it."""
+
+        def drop(sqlite: "Sqlite") -> None:
+            rule = cast("RuleRecord", _by_id(sqlite, rule_id))
+            kept = [name for name in rule.names if name not in names]
+            text = words(kept) if kept and rule.wording != "agent" else rule.text
+            sqlite.conn.execute(
+                "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?", [json.dumps(kept), text, rule_id]
+            )
+            _change(sqlite, rule_id, "names exist", "server", {"triton": triton, "names": sorted(names)})
+
+        await self._database.write(drop)
+
     async def refuted(self, triton: str) -> set[str]:
         """Return the rules that do not hold for a version of Triton."""
         query = "SELECT rule_id FROM rule_versions WHERE triton = ? AND holds = 0"

@@ -12,13 +12,14 @@ from adaexplore_mcp.rules.fingerprints import (
 from adaexplore_mcp.rules.fixes import edit_between
 from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Subject, kind_of
 from adaexplore_mcp.rules.lessons import cleaned, objections
-from adaexplore_mcp.rules.probes import PROBE_ENTRY, STARTERS, Starter, probe_of
+from adaexplore_mcp.rules.probes import PRESENT, PROBE_ENTRY, STARTERS, Starter, names_probe, probe_of
 from adaexplore_mcp.rules.published import Line, read_published
 from adaexplore_mcp.rules.ranking import Evidence, apis_of_operators, lower_bound, score
 from adaexplore_mcp.rules.source_check import VISIBLE, Sighting, Source, read
 
 __all__ = [
     "KINDS_BY_ID",
+    "PRESENT",
     "PROBE_ENTRY",
     "STARTERS",
     "VISIBLE",
@@ -37,6 +38,7 @@ __all__ = [
     "fingerprint_of",
     "kind_of",
     "lower_bound",
+    "names_probe",
     "objections",
     "observed",
     "operators_of",

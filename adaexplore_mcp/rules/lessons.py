@@ -26,7 +26,7 @@ _SECRETIVE = re.compile(
     re.IGNORECASE,
 )
 _FIX = re.compile(
-    r"[,;:–—-]\s*(?:use|instead|try|write|replace|call|pass|add|make|set|do|load|move|cast|convert|wrap|so|therefore)\b"
+    r"[,;:\u2013\u2014-]\s*(?:use|instead|try|write|replace|call|pass|add|make|set|do|load|move|cast|convert|wrap|so|therefore)\b"
     r"|\binstead\b|\brather\b|\bto fix\b|\bworkaround\b|\bin order to\b|\buse \S+ for this\b",
     re.IGNORECASE,
 )

@@ -6,7 +6,7 @@ construct in question. It is compiled only, never run. A rule whose probe compil
 
 from dataclasses import dataclass
 
-__all__ = ["PROBE_ENTRY", "STARTERS", "Starter", "probe_of"]
+__all__ = ["PRESENT", "PROBE_ENTRY", "STARTERS", "Starter", "names_probe", "probe_of"]
 
 PROBE_ENTRY = "probe"
 
@@ -68,12 +68,12 @@ class Starter:
 
 
 MISSING = (
-    "acos", "any", "asin", "astype", "atan", "atan2", "constant", "cosh", "div", "eq", "erfc", "expm1", "full_like", "gelu",
-    "gt", "isfinite", "isinf", "isnan", "leaky_relu", "log10", "log1p", "logsumexp", "lt", "matmul", "mean", "mod",
-    "neg", "ones", "ones_like", "pow", "power", "prod", "relu", "round", "sign", "silu", "sinh", "softplus", "sqr", "square",
-    "std", "tan", "tanh", "transpose", "var",
+    "tanh", "pow", "log1p", "silu", "relu", "gelu", "mean", "astype", "constant", "any", "isnan", "ones", "matmul",
+    "expm1", "round", "sign", "full_like", "acos", "asin", "atan", "atan2", "cosh", "div", "eq", "erfc", "gt",
+    "isfinite", "isinf", "leaky_relu", "log10", "logsumexp", "lt", "mod", "neg", "ones_like", "power", "prod", "sinh",
+    "softplus", "sqr", "square", "std", "tan", "transpose", "var",
 )  # fmt: skip
-"""Names that people expect in triton.language; each is looked up by the probe of names."""
+"""Names that people expect in triton.language, most expected first."""
 
 
 _LOOP = "y = x\nfor i in range(4):\n    "
@@ -193,7 +193,7 @@ STARTERS: tuple[Starter, ...] = (
         "i = 0\ny = x\nwhile i < n:\n    y += x\n    i += 1",
     ),
 )
-"""Every rule with a probe. Those that hold for no version shipped are given out for none, and not warned of."""
+"""Every rule with a probe, most frequent mistakes first among equals. Those that hold for no version shipped are given out for none, and not warned of."""
 
 _BY_KEY = {starter.key: starter for starter in STARTERS}
 
@@ -201,3 +201,28 @@ _BY_KEY = {starter.key: starter for starter in STARTERS}
 def probe_of(key: str) -> str:
     """Return the probe of a rule, or the empty string."""
     return _BY_KEY[key].probe if key in _BY_KEY else ""
+
+
+PRESENT = "present: "
+"""Begins what the candidate of `names_probe` raises."""
+
+
+def names_probe(names: Iterable[str]) -> str:
+    """Return a candidate whose host code raises with those of some names that exist in triton.language."""
+    asked = repr(tuple(names))
+    return f"""import functools
+
+import triton.language as tl
+
+
+def there(name):
+    try:
+        functools.reduce(getattr, name.split("."), tl)
+    except AttributeError:
+        return False
+    return True
+
+
+def probe(x):
+    raise LookupError("{PRESENT}" + ",".join(name for name in {asked} if there(name)))
+"""

@@ -1,11 +1,13 @@
 """Run probes: minimal kernels that must fail as a rule says, compiled for a target without a GPU."""
 
+from collections.abc import Sequence
+
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.trials import Attachment
 from adaexplore_mcp.models import Policy
-from adaexplore_mcp.rules import PROBE_ENTRY, Observation, fingerprint_of
+from adaexplore_mcp.rules import PRESENT, PROBE_ENTRY, Observation, fingerprint_of, names_probe
 
 __all__ = ["Prober"]
 
@@ -73,6 +75,17 @@ class Prober:
             )
         )
         return found.key if found is not None else None
+
+    async def present(self, names: Sequence[str]) -> set[str]:
+        """Return those of some names that exist in triton.language.
+
+        Raises:
+            WorkerError: A worker of ours failed.
+        """
+        asked = [name for name in names if all(part.isidentifier() for part in name.split("."))]
+        report = await self._compiled(names_probe(asked))
+        said = report.failure.message if report.failure is not None else ""
+        return set(said.partition(PRESENT)[2].split(",")) & set(asked) if PRESENT in said else set()
 
     async def _compiled(self, probe: str) -> CompileReport:
         compilation = Compilation(

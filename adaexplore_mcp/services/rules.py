@@ -48,6 +48,8 @@ SHOWN_WARNINGS = 3
 RECENT_FAILURES = 6
 """Failing kernels of a task among which the one is looked for that a right one mends."""
 MIN_SUPPORT = 3
+ORDER = {starter.key: place for place, starter in enumerate(STARTERS)}
+NAMES_RULE = "name_missing:triton.language"
 NO_RULE = "Call get_skill_rules for the ids of rules."
 
 
@@ -94,6 +96,7 @@ class Probed:
         retired: Rules whose probe compiles: they do not hold for this version.
         unclear: Rules whose probe failed in another way, and how.
         without: Rules that have no probe.
+        present: Rules that list names which exist in this version, and these names; they are taken off the list.
     """
 
     triton: str
@@ -101,6 +104,7 @@ class Probed:
     retired: list[RuleRecord]
     unclear: list[tuple[RuleRecord, str]]
     without: int
+    present: list[tuple[RuleRecord, list[str]]] = field(default_factory=list)
 
 
 async def _nothing_known(task_id: str) -> TaskTraits:
@@ -188,10 +192,13 @@ class RuleService:
         if good:
             await self._mine_fix(outcome, source, agent)
             await self._contradict(outcome, source, triton)
-        return await self._with_rules(outcome, source, broken)
+        named = f"{', '.join(found.names)}: " if found is not None and found.names else ""
+        return await self._with_rules(outcome, source, broken, named)
 
-    async def _with_rules(self, outcome: Outcome, source: bytes, broken: RuleRecord | None) -> Outcome:
-        lines = [as_line(broken)] if broken is not None and broken.state != "retired" else []
+    async def _with_rules(
+        self, outcome: Outcome, source: bytes, broken: RuleRecord | None, lead: str = ""
+    ) -> Outcome:
+        lines = [as_line(broken, lead=lead)] if broken is not None and broken.state != "retired" else []
         said = await self.warnings(source, triton=outcome.versions.get("triton", ""))
         mine = f"[{broken.rule_id}," if broken is not None else "[]"
         lines += [line for line in said if mine not in line][:SHOWN_WARNINGS]
@@ -316,7 +323,9 @@ class RuleService:
                 seen=any(self._applies(rule, each) for each in seen.sightings if each.key == rule.key),
             )
             ranked.append((score(evidence, apis, _subject(rule)), rule))
-        ranked.sort(key=lambda each: (-each[0], -each[1].hits, each[1].rule_id))
+        ranked.sort(
+            key=lambda each: (-each[0], -each[1].hits, ORDER.get(each[1].key, len(ORDER)), each[1].rule_id)
+        )
         best = [rule for _, rule in ranked[: request.limit]]
         details = await table.details(best)
         triton = await self._installed()
@@ -430,6 +439,14 @@ class RuleService:
         )
         return await self._view(changed, f"{action}: done.")
 
+    async def one(self, rule_id: str) -> RuleView:
+        """Return one rule.
+
+        Raises:
+            NotFoundError: There is no such rule.
+        """
+        return await self._view(await self._known(rule_id), "")
+
     async def pending(self) -> list[RuleView]:
         """Return the rules for which something is proposed, and unverified ones with support, for a person to decide."""
         await self._seed()
@@ -533,6 +550,14 @@ class RuleService:
                 result.holds.append(rule)
             else:
                 result.unclear.append((rule, failed or "no answer"))
+        for rule in rules:
+            if rule.key == NAMES_RULE and rule.names:
+                there = await self._prober.present(rule.names)
+                if there:
+                    await self._store.rules.drop_names(
+                        rule.rule_id, there, triton, lambda names: _named(NAMES_RULE, tuple(names))
+                    )
+                    result.present.append((rule, sorted(there)))
         await self._store.rules.probed(triton)
         self.due = False
         return result
