@@ -176,7 +176,9 @@ class RuleTable:
             if broken is None:
                 return None
             record = _kept(sqlite, broken, "server")
-            _add_failure(sqlite, record.rule_id, task_id, family, candidate_id, agent)
+            _add_failure(
+                sqlite, record.rule_id, task_id=task_id, family=family, candidate_id=candidate_id, agent=agent
+            )
             names = tuple(dict.fromkeys((*record.names, *broken.names)))[:MAX_NAMES]
             if names != record.names or (device and not record.device):
                 text = words(broken.words, names) if words and record.wording == "template" else record.text
@@ -327,7 +329,9 @@ class RuleTable:
 
         return await self._database.write(change)
 
-    async def teach(self, failure: int, rule_id: str, agent: str, text: str, **columns: str) -> RuleRecord | None:
+    async def teach(
+        self, failure: int, rule_id: str, agent: str, text: str, **columns: str
+    ) -> RuleRecord | None:
         """Keep the lesson of a failure, and change its rule by it; None where that failure has its lesson."""
         assert set(columns) <= {"text", "wording", "proposed"}, columns
 
@@ -352,8 +356,16 @@ class RuleTable:
             run("UPDATE rule_failures SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
             for table, columns, added in (
                 ("rule_support", "family, hits", "hits = hits + excluded.hits"),
-                ("rule_fixes", "digest, before, after, worked, created_at", "worked = worked + excluded.worked"),
-                ("rule_uses", "task_id, kernels_before, broken_after, shown_at", "broken_after = broken_after + excluded.broken_after"),
+                (
+                    "rule_fixes",
+                    "digest, before, after, worked, created_at",
+                    "worked = worked + excluded.worked",
+                ),
+                (
+                    "rule_uses",
+                    "task_id, kernels_before, broken_after, shown_at",
+                    "broken_after = broken_after + excluded.broken_after",
+                ),
             ):
                 run(
                     f"INSERT INTO {table} (rule_id, {columns}) SELECT ?, {columns} FROM {table} WHERE rule_id = ?"  # noqa: S608
@@ -400,10 +412,28 @@ class RuleTable:
 
         return await self._database.write(check)
 
+    async def drop_names(
+        self, rule_id: str, names: set[str], triton: str, words: Callable[[Sequence[str]], str]
+    ) -> None:
+        """Take names off a rule that exist in a version of Triton, and word it anew where a template worded it."""
+
+        def drop(sqlite: "Sqlite") -> None:
+            rule = cast("RuleRecord", _by_id(sqlite, rule_id))
+            kept = [name for name in rule.names if name not in names]
+            text = words(kept) if kept and rule.wording != "agent" else rule.text
+            sqlite.conn.execute(
+                "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?", [json.dumps(kept), text, rule_id]
+            )
+            _change(sqlite, rule_id, "names exist", "server", {"triton": triton, "names": sorted(names)})
+
+        await self._database.write(drop)
+
     async def refuted(self, triton: str) -> set[str]:
         """Return the rules that do not hold for a version of Triton."""
         query = "SELECT rule_id FROM rule_versions WHERE triton = ? AND holds = 0"
-        return await self._database.read(lambda sqlite: {str(row[0]) for row in sqlite.execute(query, [triton])})
+        return await self._database.read(
+            lambda sqlite: {str(row[0]) for row in sqlite.execute(query, [triton])}
+        )
 
     async def see_triton(self, triton: str) -> bool:
         """Remember that a version of Triton is installed; says whether its probes have never been run."""
@@ -487,20 +517,28 @@ def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
     return cast("RuleRecord", _by_id(sqlite, rule_id))
 
 
-def _add_failure(sqlite: "Sqlite", rule_id: str, task_id: str, family: str, candidate_id: str, agent: str) -> None:
+def _add_failure(
+    sqlite: "Sqlite", rule_id: str, *, task_id: str, family: str, candidate_id: str, agent: str
+) -> None:
     run = sqlite.conn.execute
     run(
         "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at) VALUES (?, ?, ?, ?, ?, ?)",
         [rule_id, task_id, family, candidate_id, agent.encode("utf-8", "replace").decode(), time.time()],
     )
-    new = run("SELECT 1 FROM rule_support WHERE rule_id = ? AND family = ?", [rule_id, family]).fetchone() is None
+    new = (
+        run("SELECT 1 FROM rule_support WHERE rule_id = ? AND family = ?", [rule_id, family]).fetchone()
+        is None
+    )
     run(
         "INSERT INTO rule_support (rule_id, family, hits) VALUES (?, ?, 1)"
         " ON CONFLICT DO UPDATE SET hits = hits + 1",
         [rule_id, family],
     )
     run("UPDATE rules SET hits = hits + 1, support = support + ? WHERE rule_id = ?", [int(new), rule_id])
-    run("UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?", [rule_id, task_id])
+    run(
+        "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",
+        [rule_id, task_id],
+    )
 
 
 def _change(sqlite: "Sqlite", rule_id: str, action: str, agent: str, detail: Mapping[str, Any]) -> None:
@@ -514,7 +552,8 @@ def _change(sqlite: "Sqlite", rule_id: str, action: str, agent: str, detail: Map
 
 def _count(sqlite: "Sqlite", name: str) -> None:
     sqlite.conn.execute(
-        "INSERT INTO rule_totals (name, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1", [name]
+        "INSERT INTO rule_totals (name, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+        [name],
     )
 
 
@@ -529,7 +568,8 @@ def _details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
         [rule.rule_id],
     ).fetchone()
     versions = sqlite.execute(
-        "SELECT triton, holds, how, checked_at FROM rule_versions WHERE rule_id = ? ORDER BY checked_at", [rule.rule_id]
+        "SELECT triton, holds, how, checked_at FROM rule_versions WHERE rule_id = ? ORDER BY checked_at",
+        [rule.rule_id],
     )
     after, broken = sqlite.execute(
         "SELECT COALESCE(SUM(kernels - kernels_before), 0), COALESCE(SUM(broken_after), 0)"

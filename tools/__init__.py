@@ -11,6 +11,7 @@ from adaexplore_mcp.tools.artifacts import read_artifact
 from adaexplore_mcp.tools.evaluate import compile_and_verify
 from adaexplore_mcp.tools.jobs import cancel_job, job_status
 from adaexplore_mcp.tools.machine import get_device
+from adaexplore_mcp.tools.rules import get_skill_rules, review_rules
 from adaexplore_mcp.tools.tasks import list_tasks, register_task
 
 __all__ = ["TOOLS", "ToolEntry", "tools_of"]
@@ -51,6 +52,8 @@ TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(register_task, core=True),
     ToolEntry(list_tasks, read_only=True, core=True),
     ToolEntry(compile_and_verify, idempotent=False, core=True),
+    ToolEntry(get_skill_rules, core=True),
+    ToolEntry(review_rules, idempotent=False),
     ToolEntry(adapt_on_task, idempotent=False),
     ToolEntry(job_status, read_only=True, core=True),
     ToolEntry(cancel_job, destructive=True, core=True),

@@ -2,9 +2,9 @@
 
 import ast
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-__all__ = ["family_of"]
+__all__ = ["family_of", "operators_of"]
 
 
 class _WithoutIntegers(ast.NodeTransformer):
@@ -42,3 +42,19 @@ def family_of(files: Mapping[str, str], entry: str = "") -> str:
             text = source
         digest.update(b"\0" + text.encode("utf-8", "replace"))
     return digest.hexdigest()[:16]
+
+
+def operators_of(sources: Iterable[str]) -> frozenset[str]:
+    """Return the names of torch functions and modules that a reference uses, such as `linear` and `Conv2d`."""
+    found: set[str] = set()
+    for source in sources:
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                found.add(node.func.attr)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+                found.add("matmul")
+    return frozenset(found)

@@ -15,7 +15,9 @@ from adaexplore_mcp.rules.kinds import CHECKS, KINDS, SAME_CHECK, Kind, Subject,
 
 __all__ = ["Fingerprint", "Observation", "fingerprint_of", "observed", "parsed", "wording"]
 
-FAILING = frozenset({"incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "crashed", "rejected"})
+FAILING = frozenset(
+    {"incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "crashed", "rejected"}
+)
 STAGES = frozenset({"load", "construct", "run", "compile", "launch", "interpreter", "compare"})
 """Stages of a candidate; whatever fails at another one is ours or the machine's."""
 OURS = frozenset({
@@ -33,21 +35,156 @@ EXCEPTIONS = frozenset({
 })  # fmt: skip
 """Classes whose name may stand in a rule: all others are an author's."""
 VOCABULARY = frozenset(
-    "a all allowed already an and any are argument arguments array as axis be been between block both bits bit bound bounds"
-    " bitcast broadcast but cannot cast compile constant constexpr convert dimension dimensions divisible dtype element"
-    " elements equal expected expr failed first float for from function given got greater has have if in index initial input"
-    " inputs int integer invalid is known last least less list loop mask matching maximum minimum mismatch missing must name"
-    " no not number object of on one only operand operands operation operator or order other output parameter pass pointer"
-    " positive power provided range rank reduce reduction required result return returns same scalar second shape shapes size"
-    " sizes step store stride supported tensor than that the time to tuple two type types unknown unsupported used value"
-    " values variable when while with without n yet be".split()
+    [
+        "a",
+        "all",
+        "allowed",
+        "already",
+        "an",
+        "and",
+        "any",
+        "are",
+        "argument",
+        "arguments",
+        "array",
+        "as",
+        "axis",
+        "be",
+        "been",
+        "between",
+        "block",
+        "both",
+        "bits",
+        "bit",
+        "bound",
+        "bounds",
+        "bitcast",
+        "broadcast",
+        "but",
+        "cannot",
+        "cast",
+        "compile",
+        "constant",
+        "constexpr",
+        "convert",
+        "dimension",
+        "dimensions",
+        "divisible",
+        "dtype",
+        "element",
+        "elements",
+        "equal",
+        "expected",
+        "expr",
+        "failed",
+        "first",
+        "float",
+        "for",
+        "from",
+        "function",
+        "given",
+        "got",
+        "greater",
+        "has",
+        "have",
+        "if",
+        "in",
+        "index",
+        "initial",
+        "input",
+        "inputs",
+        "int",
+        "integer",
+        "invalid",
+        "is",
+        "known",
+        "last",
+        "least",
+        "less",
+        "list",
+        "loop",
+        "mask",
+        "matching",
+        "maximum",
+        "minimum",
+        "mismatch",
+        "missing",
+        "must",
+        "name",
+        "no",
+        "not",
+        "number",
+        "object",
+        "of",
+        "on",
+        "one",
+        "only",
+        "operand",
+        "operands",
+        "operation",
+        "operator",
+        "or",
+        "order",
+        "other",
+        "output",
+        "parameter",
+        "pass",
+        "pointer",
+        "positive",
+        "power",
+        "provided",
+        "range",
+        "rank",
+        "reduce",
+        "reduction",
+        "required",
+        "result",
+        "return",
+        "returns",
+        "same",
+        "scalar",
+        "second",
+        "shape",
+        "shapes",
+        "size",
+        "sizes",
+        "step",
+        "store",
+        "stride",
+        "supported",
+        "tensor",
+        "than",
+        "that",
+        "the",
+        "time",
+        "to",
+        "tuple",
+        "two",
+        "type",
+        "types",
+        "unknown",
+        "unsupported",
+        "used",
+        "value",
+        "values",
+        "variable",
+        "when",
+        "while",
+        "with",
+        "without",
+        "n",
+        "yet",
+        "be",
+    ]
 )
 """Words of compilers: others in a message may be an author's, and a rule is read by models."""
 MAX_SKELETON = 110
 _STATIC_ASSERT = next(kind for kind in KINDS if kind.id == "static_assert")
 
 _LOCATED = re.compile(r"at (?P<line>\d+):(?P<column>\d+):\n")
-_REPR = re.compile(r"(?P<type>[A-Z]\w+)\((?P<text>(?P<quote>['\"]).*?(?P=quote)(?=,?\)$)|['\"].*|)", re.DOTALL)
+_REPR = re.compile(
+    r"(?P<type>[A-Z]\w+)\((?P<text>(?P<quote>['\"]).*?(?P=quote)(?=,?\)$)|['\"].*|)", re.DOTALL
+)
 _TYPED = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*): ?")
 _WORDS = "Triton's words: "
 _HINT = "\nHint: "
@@ -171,7 +308,9 @@ def parsed(text: str, *, stage: str, source: str = "", blameless: bool = False) 
             rest = str(ast.literal_eval(shown["text"]))
         except (SyntaxError, ValueError):
             rest = shown["text"].strip("'\"")
-    return Observation(stage=stage, type=kind, message=rest, source=source, column=column, blameless=blameless)
+    return Observation(
+        stage=stage, type=kind, message=rest, source=source, column=column, blameless=blameless
+    )
 
 
 def fingerprint_of(seen: Observation) -> Fingerprint | None:
@@ -241,7 +380,11 @@ def _of_kind(kind: Kind, found: re.Match[str]) -> Fingerprint:
         construct = str(said)
     elif kind.id == "foreign_function":
         root = str(said).split(".")[0]
-        construct = f"functions of {root}" if root in KNOWN_ROOTS and "." in str(said) else "a function that is not @triton.jit"
+        construct = (
+            f"functions of {root}"
+            if root in KNOWN_ROOTS and "." in str(said)
+            else "a function that is not @triton.jit"
+        )
     elif kind.id in {"call_keyword", "call_arguments", "call_builtin"}:
         construct = _api(str(said)) if said else construct
     elif said:
@@ -295,7 +438,9 @@ def _outside_jit(seen: Observation) -> Fingerprint:
         construct = "where a kernel does not pass its builder on"
     else:
         construct = "code that is no @triton.jit function"
-    return Fingerprint("outside_jit", construct, "language", "You cannot call functions of triton.language from {construct}.")
+    return Fingerprint(
+        "outside_jit", construct, "language", "You cannot call functions of triton.language from {construct}."
+    )
 
 
 def construct_at(source: str, column: int) -> str:
@@ -353,7 +498,9 @@ def _of_skeleton(seen: Observation, message: str) -> Fingerprint:
             return Fingerprint("own_check", "host", "host", text)
         where = "at a launch" if seen.stage == "launch" else "in host code"
         subject: Subject = "launch" if seen.stage == "launch" else "host"
-        return Fingerprint("other", f"{subject}:{kind}", subject, f"You cannot do {where} what raises {kind}.")
+        return Fingerprint(
+            "other", f"{subject}:{kind}", subject, f"You cannot do {where} what raises {kind}."
+        )
     first = message.strip().split("\n")[0]
     for pattern, replacement in _SKELETON:
         first = pattern.sub(replacement, first)

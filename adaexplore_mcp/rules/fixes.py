@@ -51,6 +51,8 @@ def _lines(source: bytes) -> list[str] | None:
             words = []
         else:
             text = '""' if token.type == tokenize.STRING and len(token.string) > 12 else token.string
-            words.append(f" {text}" if words and (token.start[0] > last[0] or token.start[1] > last[1]) else text)
+            words.append(
+                f" {text}" if words and (token.start[0] > last[0] or token.start[1] > last[1]) else text
+            )
         last = token.end
     return lines

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHECKS", "KINDS", "KINDS_BY_ID", "Kind", "Subject", "constructs_in_words"]
+__all__ = ["CHECKS", "KINDS", "KINDS_BY_ID", "Kind", "Subject", "constructs_in_words", "kind_of"]
 
 Subject = Literal["language", "launch", "host", "resource", "numeric", "conduct"]
 """What a rule is about. Resource rules hold for the device they were learned on, numeric ones for their dtype."""
@@ -720,3 +720,12 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
 def constructs_in_words(kind: str, construct: str) -> str:
     """Return how a rule of a kind calls a construct."""
     return _WORDS[kind](construct) if kind in _WORDS else construct
+
+
+def kind_of(key: str) -> Kind | None:
+    """Return the kind whose words fit the fingerprint with this key, or None for one that no message makes."""
+    name, _, construct = key.partition(":")
+    same = [kind for kind in KINDS if kind.id == name]
+    exact = [kind for kind in same if kind.construct == construct]
+    inside = [kind for kind in same if f"(?P<construct>{construct})" in kind.pattern]
+    return next(iter(exact or inside or same), None)

@@ -15,7 +15,9 @@ BEGINNING = "You cannot "
 _ABBREVIATIONS = re.compile(r"\b(?:e\.g|i\.e|etc|vs|no|cf)\.", re.IGNORECASE)
 _END = re.compile(r"(?<!\.)[.!?](?=\s+\S)")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-_CODE = re.compile(r"```|`[^`]*[\n;=][^`]*`|\b(?:import|def|class|return|lambda)\s+\w+\s*[(:=]|;\s*\w|[{}]|\w+\s*=\s*\w+\(|</?\w+>")
+_CODE = re.compile(
+    r"```|`[^`]*[\n;=][^`]*`|\b(?:import|def|class|return|lambda)\s+\w+\s*[(:=]|;\s*\w|[{}]|\w+\s*=\s*\w+\(|</?\w+>"
+)
 _LINE = re.compile(r"\bline\s*#?\d+|\bat \d+:\d+|\bcolumn\s+\d+|\w+\.py\b", re.IGNORECASE)
 _SECRETIVE = re.compile(
     r"\b(?:ignore|disregard|forget|override|obey|reveal|pretend|system prompt|previous instructions?|instructions?|assistant|"
@@ -24,7 +26,7 @@ _SECRETIVE = re.compile(
     re.IGNORECASE,
 )
 _FIX = re.compile(
-    r"[,;:–—-]\s*(?:use|instead|try|write|replace|call|pass|add|make|set|do|load|move|cast|convert|wrap|so|therefore)\b"
+    r"[,;:\u2013\u2014-]\s*(?:use|instead|try|write|replace|call|pass|add|make|set|do|load|move|cast|convert|wrap|so|therefore)\b"
     r"|\binstead\b|\brather\b|\bto fix\b|\bworkaround\b|\bin order to\b|\buse \S+ for this\b",
     re.IGNORECASE,
 )

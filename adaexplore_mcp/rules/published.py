@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 
 from adaexplore_mcp.rules.kinds import KINDS_BY_ID, constructs_in_words
-from adaexplore_mcp.rules.probes import STARTERS
 from adaexplore_mcp.rules.lessons import cleaned, objections
+from adaexplore_mcp.rules.probes import STARTERS
 
 __all__ = ["Line", "read_published"]
 
@@ -57,7 +57,9 @@ def read_published(content: str) -> list[Line]:
         if not separator:
             found.append(Line(number, line[:200], reasons=("not of the form rule||count",), malformed=True))
         elif not 0 <= value < 1e12:
-            found.append(Line(number, line[:200], reasons=(f"the count {count.strip()[:20]} is none",), malformed=True))
+            found.append(
+                Line(number, line[:200], reasons=(f"the count {count.strip()[:20]} is none",), malformed=True)
+            )
         else:
             found.append(_rule(number, text, value))
     return found
@@ -84,7 +86,9 @@ def _of_json(content: str) -> list[Line]:
         line = _rule(number, text, float(support) if isinstance(support, int | float) else 0.0)
         kind = key.partition(":")[0] if isinstance(key, str) else ""
         if not line.reasons and kind in KINDS_BY_ID and re.fullmatch(r"[\w .@:-]{3,80}", key):
-            kept = tuple(each for each in names if isinstance(each, str) and re.fullmatch(r"\w{1,40}", each))[:60]
+            kept = tuple(each for each in names if isinstance(each, str) and re.fullmatch(r"\w{1,40}", each))[
+                :60
+            ]
             line = Line(number, line.text, key, kept, KINDS_BY_ID[kind].subject, line.count)
         found.append(line)
     return found
@@ -104,7 +108,10 @@ def _rule(number: int, raw: str, count: float) -> Line:
 
 def _fatal(reasons: tuple[str, ...]) -> bool:
     """Tell what must not even take the words of its kind from what merely names something of one kernel."""
-    return any("speaks to its reader" in each or "whoever evaluated" in each or "a line or a file" in each for each in reasons)
+    return any(
+        "speaks to its reader" in each or "whoever evaluated" in each or "a line or a file" in each
+        for each in reasons
+    )
 
 
 _T = r"(?:triton\.language|tl)"
@@ -154,8 +161,13 @@ _SAYINGS: tuple[tuple[str, str, str], ...] = (
     (r"re-?assign (?:the )?(?:a )?loop-carried", "loop_type", "loop"),
 )  # fmt: skip
 BELIEFS = {starter.key: starter.text for starter in STARTERS if starter.text}
-_SAID = [(re.compile(rf"You cannot {pattern}", re.IGNORECASE), kind, construct) for pattern, kind, construct in _SAYINGS]
-_EXISTING = re.compile(r"load|store|arange|zeros|full|dot|sum|max|min|where|exp|log|sqrt|float\d+|int\d+|constexpr|math|randint|rand|cast")
+_SAID = [
+    (re.compile(rf"You cannot {pattern}", re.IGNORECASE), kind, construct)
+    for pattern, kind, construct in _SAYINGS
+]
+_EXISTING = re.compile(
+    r"load|store|arange|zeros|full|dot|sum|max|min|where|exp|log|sqrt|float\d+|int\d+|constexpr|math|randint|rand|cast"
+)
 
 
 def _known(text: str) -> tuple[str, tuple[str, ...], str, str] | None:
@@ -173,7 +185,9 @@ def _known(text: str) -> tuple[str, tuple[str, ...], str, str] | None:
             return f"{kind}:{construct}", (), "language", BELIEFS[f"{kind}:{construct}"]
         known = KINDS_BY_ID[kind]
         names = (name,) if name else ()
-        words = known.words.replace("{construct}", constructs_in_words(kind, construct)).replace("{names}", ", ".join(names))
+        words = known.words.replace("{construct}", constructs_in_words(kind, construct)).replace(
+            "{names}", ", ".join(names)
+        )
         if kind == "undefined_name":
             words = "You cannot use a name in host code that is not defined there."
         return f"{kind}:{construct}", names, known.subject, words

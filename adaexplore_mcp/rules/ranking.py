@@ -53,7 +53,11 @@ def lower_bound(hits: int, trials: int) -> float:
 def apis_of_operators(operators: Collection[str]) -> frozenset[str]:
     """Return what a kernel for these operators is likely to use."""
     return frozenset(
-        api for operator in operators for part, apis in OPERATOR_APIS.items() if part in operator.lower() for api in apis
+        api
+        for operator in operators
+        for part, apis in OPERATOR_APIS.items()
+        if part in operator.lower()
+        for api in apis
     )
 
 
@@ -82,4 +86,11 @@ def score(evidence: Evidence, apis: Collection[str], subject: Subject) -> float:
     seen = 4.0 if evidence.seen else 0.0
     vouched = 0.25 if evidence.vouched else 0.0
     general = 0.0 if subject in {"language", "launch", "resource"} else -0.2
-    return own + seen + vouched + general + relevance(evidence.key, apis) + lower_bound(evidence.support, evidence.families)
+    return (
+        own
+        + seen
+        + vouched
+        + general
+        + relevance(evidence.key, apis)
+        + lower_bound(evidence.support, evidence.families)
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from adaexplore_mcp.rules.fingerprints import LANGUAGE_FUNCTIONS
 
-__all__ = ["Sighting", "Source", "VISIBLE", "read"]
+__all__ = ["VISIBLE", "Sighting", "Source", "read"]
 
 MAX_SIGHTINGS = 60
 DTYPES = frozenset({
@@ -127,7 +127,9 @@ class _Module:
             if kernel.name in self.used:
                 yield from _Kernel(self, kernel).sightings()
         unused = [
-            each for each in self.tree.body if isinstance(each, ast.FunctionDef) and each.name not in self.used
+            each
+            for each in self.tree.body
+            if isinstance(each, ast.FunctionDef) and each.name not in self.used
         ]
         inside = {id(node) for each in (*self.kernels.values(), *unused) for node in ast.walk(each)}
         for node in ast.walk(self.tree):
@@ -146,13 +148,22 @@ class _Module:
         first, _, last = rest.rpartition(".")
         if first in {"", "math"}:
             yield Sighting(
-                "name_missing:triton.language", node.lineno, f"tl.{rest}", last if not first else rest, kernel, always
+                "name_missing:triton.language",
+                node.lineno,
+                f"tl.{rest}",
+                last if not first else rest,
+                kernel,
+                always,
             )
 
     # --- launches
 
     def _launch(self, call: ast.Call) -> Iterator[Sighting]:
-        if isinstance(call.func, ast.Name) and call.func.id in self.kernels and self._names.count(call.func.id) == 1:
+        if (
+            isinstance(call.func, ast.Name)
+            and call.func.id in self.kernels
+            and self._names.count(call.func.id) == 1
+        ):
             yield Sighting("called_without_grid:launch", call.lineno, f"{call.func.id}(…) without [grid]")
             return
         if not (isinstance(call.func, ast.Subscript) and isinstance(call.func.value, ast.Name)):
@@ -163,7 +174,9 @@ class _Module:
             return
         if isinstance(call.func.slice, ast.Constant) and type(call.func.slice.value) is int:
             yield Sighting("launch_grid:grid", call.lineno, f"{name}[{call.func.slice.value}]")
-        if any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords):
+        if any(isinstance(each, ast.Starred) for each in call.args) or any(
+            word.arg is None for word in call.keywords
+        ):
             return
         parameters = [each.arg for each in (*kernel.args.posonlyargs, *kernel.args.args)]
         given = {word.arg for word in call.keywords if word.arg}
@@ -180,8 +193,12 @@ class _Module:
             return
         sure, possible = tuned
         if both := sorted(given & sure) or sorted(set(by_position) & sure):
-            yield Sighting("autotune_conflict:triton.autotune", call.lineno, f"{both[0]} is set by the configurations")
-        defaults = {each.arg for each in kernel.args.args[len(kernel.args.args) - len(kernel.args.defaults) :]}
+            yield Sighting(
+                "autotune_conflict:triton.autotune", call.lineno, f"{both[0]} is set by the configurations"
+            )
+        defaults = {
+            each.arg for each in kernel.args.args[len(kernel.args.args) - len(kernel.args.defaults) :]
+        }
         decorated = any("heuristics" in ast.unparse(each) for each in kernel.decorator_list)
         missing = [each for each in parameters if each not in {*by_position, *given, *possible, *defaults}]
         if missing and not decorated:
@@ -205,7 +222,11 @@ class _Module:
             configs = configs if configs is not None else next(iter(decorator.args), None)
             for each in ast.walk(self._resolved(configs)) if configs is not None else ():
                 if isinstance(each, ast.Call) and _last(each.func) == "Config":
-                    first = each.args[0] if each.args else next((w.value for w in each.keywords if w.arg == "kwargs"), None)
+                    first = (
+                        each.args[0]
+                        if each.args
+                        else next((w.value for w in each.keywords if w.arg == "kwargs"), None)
+                    )
                     if not isinstance(first, ast.Dict) or not all(
                         isinstance(key, ast.Constant) and isinstance(key.value, str) for key in first.keys
                     ):
@@ -220,23 +241,41 @@ class _Module:
         """Return what a name of a module, or a call of one of its functions, stands for."""
         if isinstance(node, ast.Name):
             for each in self.tree.body:
-                if isinstance(each, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in each.targets):
+                if isinstance(each, ast.Assign) and any(
+                    isinstance(t, ast.Name) and t.id == node.id for t in each.targets
+                ):
                     return each.value
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and self._names.count(node.func.id) == 1:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and self._names.count(node.func.id) == 1
+        ):
             name = node.func.id
-            return next(each for each in ast.walk(self.tree) if isinstance(each, ast.FunctionDef) and each.name == name)
+            return next(
+                each
+                for each in ast.walk(self.tree)
+                if isinstance(each, ast.FunctionDef) and each.name == name
+            )
         return node
 
     def _tuning(self, kernel: Function) -> Iterator[Sighting]:
-        parameters = {each.arg for each in (*kernel.args.posonlyargs, *kernel.args.args, *kernel.args.kwonlyargs)}
+        parameters = {
+            each.arg for each in (*kernel.args.posonlyargs, *kernel.args.args, *kernel.args.kwonlyargs)
+        }
         for decorator in kernel.decorator_list:
             if not (isinstance(decorator, ast.Call) and _last(decorator.func) == "autotune"):
                 continue
             self.apis.add("autotune")
             keys = next((word.value for word in decorator.keywords if word.arg == "key"), None)
             for each in keys.elts if isinstance(keys, ast.List | ast.Tuple) else ():
-                if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value not in parameters:
-                    yield Sighting("autotune_key:triton.autotune", each.lineno, f"key names {each.value[:40]!r}")
+                if (
+                    isinstance(each, ast.Constant)
+                    and isinstance(each.value, str)
+                    and each.value not in parameters
+                ):
+                    yield Sighting(
+                        "autotune_key:triton.autotune", each.lineno, f"key names {each.value[:40]!r}"
+                    )
 
 
 class _Kernel:
@@ -247,10 +286,14 @@ class _Kernel:
         parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         self._parameters = {each.arg for each in parameters}
         self._constants = {
-            each.arg for each in parameters if each.annotation is not None and "constexpr" in ast.unparse(each.annotation)
+            each.arg
+            for each in parameters
+            if each.annotation is not None and "constexpr" in ast.unparse(each.annotation)
         }
         stored = [
-            node for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            node
+            for node in ast.walk(kernel)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         ]
         self._stored = {node.id for node in stored}
         self._inner = {
@@ -263,7 +306,8 @@ class _Kernel:
         self._branched = _below(kernel, (ast.If, ast.IfExp))
         self._looped = _below(kernel, (ast.For, ast.While))
         self._inner |= {id(node) for decorator in kernel.decorator_list for node in ast.walk(decorator)}
-        self._blocks = self._find_blocks()
+        self._blocks: set[str] = set()
+        self._find_blocks()
 
     def sightings(self) -> Iterator[Sighting]:
         for node in ast.walk(self._kernel):
@@ -288,7 +332,7 @@ class _Kernel:
 
     def _of(self, node: ast.AST) -> Iterator[tuple[str, int, str, str]]:
         line = getattr(node, "lineno", 0)
-        construct = UNSUPPORTED.get(type(node))  # type: ignore[call-overload]
+        construct = UNSUPPORTED.get(type(node))
         if isinstance(node, ast.FunctionDef) and node is not self._kernel:
             construct = "nested_function"
         elif isinstance(node, ast.Return) and id(node) in self._looped:
@@ -310,7 +354,9 @@ class _Kernel:
                 yield "attribute_assignment:attribute", line, f"{ast.unparse(node)[:40]} = …", ""
             case ast.Attribute(ctx=ast.Load(), attr=attribute, value=value) if self._is_value(value):
                 yield "attribute_missing:block", line, f".{attribute[:40]}", attribute
-            case ast.Name(ctx=ast.Load(), id=name) if name in self._module.globals and not self._is_local(name):
+            case ast.Name(ctx=ast.Load(), id=name) if name in self._module.globals and not self._is_local(
+                name
+            ):
                 yield "plain_global:global", line, f"{name} is a plain global", ""
             case ast.AugAssign(target=ast.Name(id=name), value=value) if id(node) in self._looped:
                 if name in self._scalars_before(node) and self._is_block(value):
@@ -322,9 +368,14 @@ class _Kernel:
             root = _dotted(call.func).partition(".")[0]
             if self._module.aliases.get(root) in FOREIGN and not self._is_local(root):
                 short = "np" if self._module.aliases[root] == "numpy" else "torch"
-                for each in {short, root} & {"np", "torch", "numpy"}:
-                    yield f"foreign_function:functions of {each}", line, ast.unparse(call.func)[:40], ""
-            if name in {"float", "int", "len"} and isinstance(call.func, ast.Name) and call.args and self._is_block(call.args[0]):
+                for owner in sorted({short, root} & {"np", "torch", "numpy"}):
+                    yield f"foreign_function:functions of {owner}", line, ast.unparse(call.func)[:40], ""
+            if (
+                name in {"float", "int", "len"}
+                and isinstance(call.func, ast.Name)
+                and call.args
+                and self._is_block(call.args[0])
+            ):
                 yield f"python_conversion:{name}", line, f"{name}() of a block", ""
             return
         if name in DTYPES:
@@ -334,20 +385,36 @@ class _Kernel:
             for word in call.keywords:
                 if word.arg:
                     yield f"call_keyword:tl.{name}", line, f"tl.{name}({word.arg}=…)", word.arg
+        yield from self._language_call(call, name)
+
+    def _language_call(self, call: ast.Call, name: str) -> Iterator[tuple[str, int, str, str]]:
+        line = call.lineno
         if name == "arange":
             yield from self._arange(call)
         if name == "static_range" and any(self._is_runtime(each) for each in call.args):
             yield "static_range_constexpr:tl.static_range", line, "bounds known at run time", ""
         words = {word.arg for word in call.keywords}
-        if name == "load" and "other" in words and "mask" not in words and None not in words and len(call.args) == 1:
+        if (
+            name == "load"
+            and "other" in words
+            and "mask" not in words
+            and None not in words
+            and len(call.args) == 1
+        ):
             yield "load_other:tl.load", line, "other= without mask=", ""
         if name in {"zeros", "full"} and call.args and isinstance(call.args[0], ast.Tuple | ast.List):
             for each in call.args[0].elts:
-                if isinstance(each, ast.Constant) and type(each.value) is int and each.value & (each.value - 1):
+                if (
+                    isinstance(each, ast.Constant)
+                    and type(each.value) is int
+                    and each.value & (each.value - 1)
+                ):
                     yield "shape_power:block", line, f"an extent of {each.value}", ""
 
     def _arange(self, call: ast.Call) -> Iterator[tuple[str, int, str, str]]:
-        values = [each.value for each in call.args if isinstance(each, ast.Constant) and type(each.value) is int]
+        values = [
+            each.value for each in call.args if isinstance(each, ast.Constant) and type(each.value) is int
+        ]
         if len(call.args) == 2 == len(values):
             extent = values[1] - values[0]
             if extent <= 0 or extent & (extent - 1):
@@ -401,9 +468,8 @@ class _Kernel:
                 return self._is_block(value)
         return False
 
-    def _find_blocks(self) -> set[str]:
-        """Return the names that only ever hold blocks."""
-        self._blocks: set[str] = set()
+    def _find_blocks(self) -> None:
+        """Find the names that only ever hold blocks."""
         values: dict[str, list[ast.expr]] = {}
         opaque: set[str] = set(self._parameters)
         for node in ast.walk(self._kernel):
@@ -415,7 +481,12 @@ class _Kernel:
                 case ast.AugAssign(target=ast.Name()):
                     pass  # a block stays one
                 case ast.Assign(targets=targets):
-                    opaque |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+                    opaque |= {
+                        each.id
+                        for target in targets
+                        for each in ast.walk(target)
+                        if isinstance(each, ast.Name)
+                    }
                 case ast.For(target=ast.Name(id=name)) | ast.NamedExpr(target=ast.Name(id=name)):
                     opaque.add(name)
         while True:
@@ -425,7 +496,7 @@ class _Kernel:
                 if name not in self._blocks and name not in opaque and all(map(self._is_block, given))
             }
             if not more:
-                return self._blocks
+                return
             self._blocks |= more
 
     def _scalars_before(self, node: ast.AugAssign) -> set[str]:
@@ -435,7 +506,8 @@ class _Kernel:
         assigned = [
             each.value
             for each in ast.walk(self._kernel)
-            if isinstance(each, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in each.targets)
+            if isinstance(each, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == name for t in each.targets)
         ]
         good = bool(assigned) and all(isinstance(value, ast.Constant) for value in assigned)
         return {name} if good and not self._in_unrolled_loop(node) else set()
@@ -443,7 +515,9 @@ class _Kernel:
     def _in_unrolled_loop(self, node: ast.AST) -> bool:
         """Tell a loop that is unrolled at compile time, in which types may change."""
         return any(
-            isinstance(loop, ast.For) and "static_range" in ast.unparse(loop.iter) and any(each is node for each in ast.walk(loop))
+            isinstance(loop, ast.For)
+            and "static_range" in ast.unparse(loop.iter)
+            and any(each is node for each in ast.walk(loop))
             for loop in ast.walk(self._kernel)
         )
 
@@ -502,7 +576,9 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:
-                found[each.asname or each.name.partition(".")[0]] = each.name if each.asname else each.name.partition(".")[0]
+                found[each.asname or each.name.partition(".")[0]] = (
+                    each.name if each.asname else each.name.partition(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom) and node.module == "triton":
             found |= {each.asname or each.name: f"triton.{each.name}" for each in node.names}
     return found
@@ -514,7 +590,10 @@ def _plain_globals(tree: ast.Module) -> set[str]:
     other: set[str] = set()
     for node in tree.body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
                 (found if value is not None and _is_plain(value) else other).add(name)
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 other.add(name)

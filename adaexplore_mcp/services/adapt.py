@@ -23,7 +23,7 @@ from adaexplore_mcp.models import (
 )
 from adaexplore_mcp.prompts import render
 from adaexplore_mcp.services.messages import not_found, shortened
-from adaexplore_mcp.services.ports import Evaluations, Lessons, Report, Synthesis, Tasks
+from adaexplore_mcp.services.ports import Evaluations, Report, Rules, Synthesis, Tasks
 
 __all__ = ["AdaptService"]
 
@@ -42,17 +42,17 @@ class AdaptService:
         store: Where tasks, attempts and rules are kept.
         tasks: Registers what is drawn.
         evaluations: Judges kernels.
-        lessons: The rule memory.
+        rules: What failures taught.
         synthesis: Draws tasks.
     """
 
     def __init__(
-        self, store: Store, tasks: Tasks, evaluations: Evaluations, lessons: Lessons, synthesis: Synthesis
+        self, store: Store, tasks: Tasks, evaluations: Evaluations, rules: Rules, synthesis: Synthesis
     ) -> None:
         self._store = store
         self._tasks = tasks
         self._evaluations = evaluations
-        self._lessons = lessons
+        self._rules = rules
         self._synthesis = synthesis
         # Held while a task is drawn and given: of two callers the second would draw the same one.
         self._giving = anyio.Lock()
@@ -120,7 +120,7 @@ class AdaptService:
     async def _given(
         self, attempt_id: str, task_id: str, name: str, source: str, operators: Sequence[str] = ()
     ) -> TaskToAttempt:
-        rules = await self._lessons.rules_for(task_id=task_id, limit=SHOWN_RULES)
+        rules = await self._rules.rules_for(task_id=task_id, limit=SHOWN_RULES)
         known = (
             "Rules learned from failures so far stand in rules: heed them."
             if rules
@@ -170,17 +170,22 @@ class AdaptService:
         await self._store.adapt.submit(attempt.attempt_id, outcome.candidate_id, outcome.status)
         id_ = attempt.attempt_id
         failed = outcome.status not in GOOD | UNDECIDED
+        wanted = failed and await self._rules.teaches(outcome.candidate_id)
         next_step = NEXT
-        if failed:
+        if wanted:
             next_step = (
                 f"{outcome.next_step} Say what this failure teaches: adapt_on_task with attempt_id {id_!r} and lesson, one "
                 'sentence that begins "You cannot". Then send a mended kernel under the same attempt_id.'
             ).strip()
+        elif failed:
+            next_step = (
+                f"{outcome.next_step} Send a mended kernel under attempt_id {id_!r}, or go on. {NEXT}".strip()
+            )
         elif outcome.status in UNDECIDED:
             next_step = f"{outcome.next_step} It counts neither as right nor as failed. {NEXT}".strip()
         fields = {name: getattr(outcome, name) for name in type(outcome).model_fields}
         return AttemptOutcome(
-            **{**fields, "next_step": next_step, "attempt_id": id_, "lesson_wanted": failed}
+            **{**fields, "next_step": next_step, "attempt_id": id_, "lesson_wanted": wanted}
         )
 
     async def lesson(self, attempt: AttemptRecord, text: str) -> Learned:
@@ -190,7 +195,7 @@ class AdaptService:
             RequestError: No kernel of it failed, its lesson was given, or the text is none; says which and why.
         """
         failing = _latest_failing(attempt)
-        rule = await self._lessons.lesson(failing.candidate_id, text, attempt.agent)
+        rule = await self._rules.lesson(failing.candidate_id, text, attempt.agent)
         await self._store.adapt.taught(failing.number, rule.rule_id)
         return Learned(
             summary=f"Kept: {rule.rule}",
@@ -210,7 +215,10 @@ class AdaptService:
         """
         attempts = await self._store.adapt.attempts()
         campaign = await self._store.adapt.campaign(seed)
-        rules, _ = await self._store.rules.all()
+        (
+            rules,
+            _,
+        ) = await self._store.rules.all()  # with those that the product brings, once anything was judged
         taken = [each.operators for each in campaign.tasks if each.task_id]
         tried = [each for each in attempts if each.submissions]
         solved = sum(any(kernel.status in GOOD for kernel in each.submissions) for each in tried)

@@ -11,7 +11,7 @@ import anyio
 
 from adaexplore_mcp.memory_store import Store
 from adaexplore_mcp.services.jobs import JobService
-from adaexplore_mcp.services.ports import Evaluations, Tasks
+from adaexplore_mcp.services.ports import Evaluations, Rules, Tasks
 from adaexplore_mcp.settings import Settings
 
 if TYPE_CHECKING:  # it composes what is made at the first use
@@ -22,6 +22,7 @@ __all__ = ["Collaborators", "Connect", "Services"]
 logger = logging.getLogger(__name__)
 
 IDLE_CHECK_S = 60.0
+PROBE_CHECK_S = 5.0
 CLOSE_S = 4.0
 """How long the ends of the workers and of the database may take together; clients kill what is left after 5 s."""
 
@@ -32,6 +33,7 @@ class Collaborators:
 
     tasks: Tasks
     evaluations: Evaluations
+    rules: Rules
     adapt: "AdaptService"
 
 
@@ -64,6 +66,11 @@ class Services:
         return self._collaborators.evaluations
 
     @property
+    def rules(self) -> Rules:
+        """What failures taught."""
+        return self._collaborators.rules
+
+    @property
     def adapt(self) -> "AdaptService":
         """The Adapt stage."""
         return self._collaborators.adapt
@@ -78,6 +85,7 @@ class Services:
         try:
             async with self.jobs.running(), anyio.create_task_group() as background:
                 background.start_soon(self._release_idle)
+                background.start_soon(self._probe_when_due)
                 yield
                 background.cancel_scope.cancel()
         finally:
@@ -98,6 +106,13 @@ class Services:
             await anyio.sleep(min(after, IDLE_CHECK_S))
             if self._connected:
                 await self.evaluations.release_idle(after)
+
+    async def _probe_when_due(self) -> None:
+        """Run the probes of rules after Triton changed, behind the calls that are being served."""
+        while True:
+            await anyio.sleep(PROBE_CHECK_S)
+            if self._connected:
+                await self.rules.probe_if_due()
 
     def shutdown_now(self) -> None:
         """End every worker process at once, without waiting; for signal handlers."""

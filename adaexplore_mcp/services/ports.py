@@ -7,6 +7,9 @@ from adaexplore_mcp.models import (
     Device,
     Outcome,
     RegisterRequest,
+    Review,
+    RulePage,
+    RulesRequest,
     RuleView,
     TaskPage,
     TaskSummary,
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from adaexplore_mcp.evaluation.synthesis import Siblings
     from adaexplore_mcp.evaluation.synthesizer import Drawn, Operators
 
-__all__ = ["Evaluations", "Lessons", "Notify", "Report", "Synthesis", "Tasks"]
+__all__ = ["Evaluations", "Notify", "Report", "Rules", "Synthesis", "Tasks"]
 
 
 class Report(Protocol):
@@ -107,10 +110,25 @@ class Evaluations(Protocol):
         """End every process of ours and remove what they left."""
 
 
-class Lessons(Protocol):
-    """The rule memory, as far as the Adapt stage asks it."""
+class Rules(Protocol):
+    """What failures taught."""
 
-    async def lesson(self, outcome_or_candidate_id: str, text: str, agent: str) -> RuleView:
+    due: bool
+    """Whether another Triton was seen, with which no probe was run."""
+
+    async def get(self, request: RulesRequest) -> RulePage:
+        """Return the rules that matter for a task, a kernel or a query, best first.
+
+        Raises:
+            NotFoundError: There is no such task.
+        """
+        ...
+
+    async def rules_for(self, *, task_id: str = "", limit: int = 20) -> list[RuleView]:
+        """Return the rules that matter most for a task, best first, and count them as shown to it."""
+        ...
+
+    async def lesson(self, outcome_or_candidate_id: Outcome | str, text: str, agent: str) -> RuleView:
         """Take an agent's wording of what one of its own failures teaches.
 
         Raises:
@@ -119,8 +137,29 @@ class Lessons(Protocol):
         """
         ...
 
-    async def rules_for(self, *, task_id: str = "", limit: int = 20) -> list[RuleView]:
-        """Return the rules that matter most for a task, best first, and count them as shown to it."""
+    async def review(self, review: Review) -> RuleView:
+        """Do what an agent may do to a rule: reword, merge, propose to retire.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made; says why.
+        """
+        ...
+
+    async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
+        """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: There is nothing proposed.
+        """
+        ...
+
+    async def probe_if_due(self) -> None:
+        """Run the probes where another Triton was seen; what fails is logged."""
+
+    async def teaches(self, candidate_id: str) -> bool:
+        """Tell whether a candidate has a failure that a lesson can be about."""
         ...
 
 

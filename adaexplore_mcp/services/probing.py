@@ -1,16 +1,23 @@
 """Run probes: minimal kernels that must fail as a rule says, compiled for a target without a GPU."""
 
+from collections.abc import Sequence
+
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.trials import Attachment
 from adaexplore_mcp.models import Policy
-from adaexplore_mcp.rules import PROBE_ENTRY, Observation, fingerprint_of
+from adaexplore_mcp.rules import PRESENT, PROBE_ENTRY, Observation, fingerprint_of, names_probe
 
 __all__ = ["Prober"]
 
 TIMEOUT_S = 30.0
-_NOTHING = {"tree": {"$": "dict", "v": [["args", []], ["kwargs", {"$": "dict", "v": []}]]}, "table": [], "storages": [], "size": 0}
+_NOTHING = {
+    "tree": {"$": "dict", "v": [["args", []], ["kwargs", {"$": "dict", "v": []}]]},
+    "table": [],
+    "storages": [],
+    "size": 0,
+}
 _VECTOR = {
     "tree": {"$": "dict", "v": [["args", [{"$": "tensor", "v": 0}]], ["kwargs", {"$": "dict", "v": []}]]},
     "table": [
@@ -55,7 +62,9 @@ class Prober:
         if failure is None:
             return None
         launched = failure.kind == "language" and failure.type in {"TypeError", "KeyError", "AssertionError"}
-        stage = "launch" if launched else "compile" if failure.kernel or failure.kind == "resources" else "run"
+        stage = (
+            "launch" if launched else "compile" if failure.kernel or failure.kind == "resources" else "run"
+        )
         found = fingerprint_of(
             Observation(
                 stage=stage,
@@ -66,6 +75,17 @@ class Prober:
             )
         )
         return found.key if found is not None else None
+
+    async def present(self, names: Sequence[str]) -> set[str]:
+        """Return those of some names that exist in triton.language.
+
+        Raises:
+            WorkerError: A worker of ours failed.
+        """
+        asked = [name for name in names if all(part.isidentifier() for part in name.split("."))]
+        report = await self._compiled(names_probe(asked))
+        said = report.failure.message if report.failure is not None else ""
+        return set(said.partition(PRESENT)[2].split(",")) & set(asked) if PRESENT in said else set()
 
     async def _compiled(self, probe: str) -> CompileReport:
         compilation = Compilation(

@@ -36,6 +36,7 @@ from adaexplore_mcp.models import (
 )
 from adaexplore_mcp.services import Collaborators, Services
 from adaexplore_mcp.services.adapt import AdaptService
+from adaexplore_mcp.services.rules import RuleService
 
 CONNECT = "adaexplore_mcp.services.connect"
 """The module that this one stands in for."""
@@ -298,6 +299,9 @@ class StandInLessons:
     async def rules_for(self, *, task_id="", limit=20):
         return self.rules[:limit]
 
+    async def teaches(self, candidate_id):
+        return True
+
 
 @dataclass
 class StandInSynthesis:
@@ -318,7 +322,7 @@ class StandInSynthesis:
 def connect(settings, store):
     tasks, evaluations = StandInTasks(store), StandInEvaluations(store, settings.home)
     adapt = AdaptService(store, tasks, evaluations, StandInLessons(), StandInSynthesis())
-    return Collaborators(tasks, evaluations, adapt)
+    return Collaborators(tasks, evaluations, RuleService(store), adapt)
 
 
 def services_of(settings):
