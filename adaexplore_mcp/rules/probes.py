@@ -4,6 +4,7 @@ A probe is a whole candidate, `probe(x)` for one float32 vector, that differs fr
 construct in question. It is compiled only, never run. A rule whose probe compiles does not hold for that Triton.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["PRESENT", "PROBE_ENTRY", "STARTERS", "Starter", "names_probe", "probe_of"]
