@@ -26,6 +26,7 @@ from adaexplore_mcp.services.tasks import TaskService
 
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> None:
+    """Draw the tasks and print what there is to know about them."""
     pool = WorkerPool(Path(sys.executable), folder / "scratch", 4 << 30)
     try:
         synthesizer = Synthesizer(pool, "sm_90", arguments.processes)
@@ -54,7 +55,10 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
         print("| what | measured |\n|---|---|")
         for name, value in rows.items():
             print(f"| {name} | {value} |")
-        for title, counts in (("drafts turned down", drawn.rejected), ("steps that did not work", drawn.tried)):
+        for title, counts in (
+            ("drafts turned down", drawn.rejected),
+            ("steps that did not work", drawn.tried),
+        ):
             print(f"\n| {title} | number |\n|---|---|")
             for reason, count in counts.most_common():
                 print(f"| {reason} | {count} |")
@@ -70,6 +74,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
 
 
 async def register(tasks: list, pool: WorkerPool, folder: Path) -> None:  # type: ignore[type-arg] # tasks of ours
+    """Register some tasks and print what was found about them."""
     store = Store(folder / "home" / "adaexplore.db")
     service = TaskService(store, Evaluator(pool, "sm_90", 4 << 30))
     found: Counter[str] = Counter()
@@ -90,6 +95,7 @@ async def register(tasks: list, pool: WorkerPool, folder: Path) -> None:  # type
 
 
 def main() -> None:
+    """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)

@@ -33,7 +33,7 @@ LENGTHS = (3, 4, 5, 6)
 """Operators in a task."""
 MOST_ELEMENTS = 1 << 18
 """Of any tensor on the way: a CPU interprets a kernel for it in seconds."""
-RANKS, RANK_WEIGHTS = (1, 2, 3, 4, 5), (1, 7, 6, 7, 2)
+RANKS, RANK_WEIGHTS = (1, 2, 3, 4, 5), (1, 6, 6, 7, 4)
 TRIES = 24
 """Operators tried for one place in a chain."""
 CHOICES = 12
@@ -45,11 +45,11 @@ FAMILY_WEIGHTS = {
     "normalization": 3.0,
     "pooling": 2.5,
     "convolution": 3.0,
-    "linear": 2.0,
+    "linear": 1.2,
     "product": 2.5,
     "reduction": 2.5,
     "scan": 2.0,
-    "softmax": 2.0,
+    "softmax": 1.2,
     "indexing": 2.0,
     "padding": 1.5,
     "layout": 1.0,
@@ -60,7 +60,20 @@ FAMILY_WEIGHTS = {
 }
 """How often a family is drawn from, where all of them fit; within one, coverage decides."""
 STEPPED = frozenset(
-    ("ceil", "floor", "round", "trunc", "fix", "frac", "sign", "sgn", "remainder", "fmod", "floordivide", "heaviside")
+    (
+        "ceil",
+        "floor",
+        "round",
+        "trunc",
+        "fix",
+        "frac",
+        "sign",
+        "sgn",
+        "remainder",
+        "fmod",
+        "floordivide",
+        "heaviside",
+    )
 )
 """Jump between neighbouring values: drawn only right behind an input, where every correct kernel sees the same values."""
 
@@ -228,7 +241,7 @@ class _Drawing:
     def run(self, begin: Begin, attempt: Try) -> Draft:
         rank = self.rng.choices(RANKS, RANK_WEIGHTS)[0]
         dtype = self.rng.choices(DTYPES, (6, 2, 2))[0]
-        first = Site(self.rng, self.sizes, (), dtype, "").first_input(rank)
+        first = Site(self.rng, self.sizes, (), dtype).first_input(rank)
         begin(first, self.sizes.values)
         inputs, seen = [first], Seen(first.shape, dtype)
         for position in range(self.rng.choice(LENGTHS)):
@@ -255,18 +268,22 @@ class _Drawing:
         families = sorted(self.families)
         for _ in range(TRIES):
             family = self.rng.choices(families, [FAMILY_WEIGHTS.get(each, 1.0) for each in families])[0]
-            among = self.rng.sample(self.families[family], min(CHOICES, len(self.families[family])))
+            fitting = [each for each in self.families[family] if each.fits(len(seen.shape))]
+            if not fitting:
+                continue
+            among = self.rng.sample(fitting, min(CHOICES, len(fitting)))
             operator = self.rng.choices(among, [self.coverage.weight(before, each.name) for each in among])[0]
             if _plain(operator.name) in used or (not raw and _plain(operator.name) in STEPPED):
                 continue
             kept = dict(self.sizes.values)
-            call = fill(operator, Site(self.rng, self.sizes, seen.shape, seen.dtype, operator.plain, inputs))
+            call = fill(
+                operator,
+                Site(self.rng, self.sizes, seen.shape, seen.dtype, operator=operator.plain, inputs=inputs),
+            )
             if isinstance(call, Call):
                 attribute = f"{operator.plain.lower()}{len(self.steps)}" if call.module else ""
                 text = call.text.replace("$module", f"self.{attribute}")
-                step = Step(
-                    operator.name, call.module, text, attribute, call.inputs, dict(self.sizes.values)
-                )
+                step = Step(operator.name, call.module, text, attribute, call.inputs, dict(self.sizes.values))
                 found = attempt(step, most=MOST_ELEMENTS, fewest=1 if may_end else 2)
                 if not found.problem:
                     return step, found

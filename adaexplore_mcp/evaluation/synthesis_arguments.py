@@ -5,6 +5,7 @@ An operator that has a required parameter whose name is not known here is no ope
 
 import math
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,37 @@ __all__ = ["DTYPES", "FIRST", "Call", "Input", "Operator", "Parameter", "Shape",
 
 Shape = tuple[int, ...]
 DTYPES = ("float32", "float16", "bfloat16")
-EDGES = (2, 3, 5, 7, 8, 12, 13, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 200, 255, 257, 500, 513, 1000, 1025)
+EDGES = (
+    2,
+    3,
+    5,
+    7,
+    8,
+    12,
+    13,
+    16,
+    17,
+    24,
+    31,
+    32,
+    33,
+    48,
+    63,
+    64,
+    65,
+    96,
+    100,
+    127,
+    128,
+    129,
+    200,
+    255,
+    257,
+    500,
+    513,
+    1000,
+    1025,
+)
 """Sizes: powers of two, their neighbours, and some that are neither."""
 LARGEST = {1: 70_000, 2: 1025, 3: 257, 4: 33, 5: 9}
 """Largest size of a dimension, by the number of dimensions."""
@@ -65,6 +96,11 @@ class Operator:
     def taken(self) -> tuple[Parameter, ...]:
         """Parameters of the call that takes the value so far."""
         return self.parameters if self.forward is None else self.forward
+
+    def fits(self, rank: int) -> bool:
+        """Tell whether it may take a value of so many dimensions, by the number in its name: Conv2d takes four."""
+        found = re.search(r"[1-3]d(_|$)", self.plain)
+        return found is None or self.family == "layout" or int(found.group()[0]) + 2 == rank
 
     @property
     def unknown(self) -> str:
@@ -137,7 +173,14 @@ class Site:
     """
 
     def __init__(
-        self, rng: random.Random, sizes: Sizes, shape: Shape, dtype: str, operator: str, inputs: int = 0
+        self,
+        rng: random.Random,
+        sizes: Sizes,
+        shape: Shape,
+        dtype: str,
+        *,
+        operator: str = "",
+        inputs: int = 0,
     ) -> None:
         self.rng = rng
         self.sizes = sizes
@@ -265,7 +308,11 @@ def _normalized(site: Site) -> str | None:
     if site.rank < 2:
         return None
     last = site.sizes.text(site.shape[-1])
-    return f"({site.sizes.text(site.shape[-2])}, {last})" if site.rank > 2 and site.rng.random() < 0.3 else f"({last},)"
+    return (
+        f"({site.sizes.text(site.shape[-2])}, {last})"
+        if site.rank > 2 and site.rng.random() < 0.3
+        else f"({last},)"
+    )
 
 
 def _pads(site: Site) -> str | None:
@@ -300,6 +347,8 @@ def _other(site: Site) -> str | None:
 def _mat2(site: Site) -> str | None:
     if site.rank < 2:
         return None
+    if site.operator == "addmm":
+        return _right(site)
     site.sizes.add(site.inner)
     batch = site.shape[:-2] if site.operator == "bmm" or site.rng.random() < 0.5 else ()
     return site.tensor([*batch, site.shape[-1], site.inner])
@@ -343,11 +392,18 @@ def _target(site: Site) -> str | None:
         if site.rank < 2 or site.channels < 2:
             return None
         return site.indices([site.shape[0], *site.shape[2:]], site.channels)
-    if name in {"bce", "bcewithlogits", "binarycrossentropy", "binarycrossentropywithlogits", "kldiv", "multilabelsoftmargin"}:
+    if name in {
+        "bce",
+        "bcewithlogits",
+        "binarycrossentropy",
+        "binarycrossentropywithlogits",
+        "kldiv",
+        "multilabelsoftmargin",
+    }:
         return site.tensor(site.shape, "probability")
     if name in {"hingeembedding", "softmargin", "marginranking"}:
         return site.tensor(site.shape, "signs")
-    if name in {"cosineembedding"}:
+    if name == "cosineembedding":
         return site.tensor(site.shape[:1], "signs")
     return site.tensor(site.shape, "positive" if "poisson" in name else "normal")
 
@@ -406,8 +462,12 @@ REQUIRED: Mapping[str, Filler] = {
     "groups": _divisor,
     "normalized_shape": _normalized,
     "in_features": lambda site: site.sizes.text(site.shape[-1]) if site.rank else None,
-    "in1_features": lambda site: site.sizes.text(site.shape[-1]) if site.rank and site.shape[-1] < 65 else None,
-    "in2_features": lambda site: site.sizes.text(site.shape[-1]) if site.rank and site.shape[-1] < 65 else None,
+    "in1_features": lambda site: (
+        site.sizes.text(site.shape[-1]) if site.rank and site.shape[-1] < 65 else None
+    ),
+    "in2_features": lambda site: (
+        site.sizes.text(site.shape[-1]) if site.rank and site.shape[-1] < 65 else None
+    ),
     "out_features": _new_width,
     "in_channels": lambda site: site.sizes.text(site.channels) if site.rank > 2 else None,
     "out_channels": _new_width,
@@ -439,7 +499,13 @@ REQUIRED: Mapping[str, Filler] = {
     "batch2": _right,
     "vec": _vector,
     "vec1": lambda site: site.tensor([site.shape[0]]) if site.rank == 2 else None,
-    "vec2": lambda site: site.tensor([site.pick((17, 33, 64))]) if site.operator != "addr" else site.tensor([site.shape[-1]]) if site.rank == 2 else None,
+    "vec2": lambda site: (
+        site.tensor([site.pick((17, 33, 64))])
+        if site.operator != "addr"
+        else site.tensor([site.shape[-1]])
+        if site.rank == 2
+        else None
+    ),
     "tensor": _same,
     "tensor1": lambda site: site.partner(),
     "tensor2": lambda site: site.tensor(site.shape, "positive"),
@@ -492,7 +558,10 @@ OPTIONAL: Mapping[str, Filler] = {
 FORCED: Mapping[str, Mapping[str, str]] = {
     "batch_norm": {"training": "True"},
     "Upsample": {"scale_factor": "2"},
+    "UpsamplingBilinear2d": {"scale_factor": "2"},
+    "UpsamplingNearest2d": {"scale_factor": "2"},
     "interpolate": {"scale_factor": "2"},
+    "cross": {"dim": "-1"},
     "clamp": {"min": "-0.7", "max": "0.9"},
     "clip": {"min": "-0.4", "max": "1.1"},
     "nan_to_num": {"nan": "0.0"},
@@ -508,9 +577,6 @@ FORCED: Mapping[str, Mapping[str, str]] = {
     "renorm": {"p": "2.0"},
 }
 """Optional parameters that an operator needs after all; $dim is the axis drawn."""
-UNNEEDED: Mapping[str, frozenset[str]] = {
-    "conv": frozenset({"bias", "groups"}),
-}
 FILLED = REQUIRED.keys() | OPTIONAL.keys() | FIRST
 
 
@@ -521,9 +587,13 @@ def fill(operator: Operator, site: Site) -> Call | str:
         arguments = _arguments(operator.parameters, site, operator)
         if arguments is None:
             return "no argument fits"
-        module = f"{operator.name}({', '.join(arguments)})"
+        cast = "" if site.dtype == "float32" else f".to(torch.{site.dtype})"
+        module = f"{operator.name}({', '.join(arguments)}){cast}"
     taken = _arguments(operator.taken[1:], site, operator, call=True)
-    if taken is None or (operator.plain in {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"} and not site.rank):
+    if taken is None or (
+        operator.plain in {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"}
+        and not site.rank
+    ):
         return "no argument fits"
     first = "x" if operator.taken[0].name != "tensors" else f"[x, {site.tensor(site.shape)}]"
     head = "$module" if module else operator.name

@@ -8,11 +8,10 @@ import ast
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - as tasks name it
 from torch import nn
 
 from adaexplore_mcp.evaluation.synthesis_arguments import FIRST, Operator, Parameter
@@ -20,12 +19,54 @@ from adaexplore_mcp.evaluation.synthesis_arguments import FIRST, Operator, Param
 __all__ = ["documented", "left_out"]
 
 RANDOM = ("dropout", "rrelu", "gumbel", "bernoulli", "multinomial", "binomial", "rand", "fractional")
-DECOMPOSITIONS = (
-    *("cholesky", "svd", "qr", "lu", "lu_solve", "geqrf", "orgqr", "ormqr", "inverse", "pinverse", "det", "logdet"),
-    *("slogdet", "triangular_solve", "matrix_exp", "matrix_power", "lobpcg", "pca_lowrank", "svd_lowrank", "lstsq"),
-    *("eig", "symeig", "cholesky_inverse", "cholesky_solve", "stft", "istft", "block_diag", "corrcoef", "cov"),
+NO_KERNELS = (
+    *(
+        "histc",
+        "hash_tensor",
+        "parse_ir",
+        "nextafter",
+        "as_strided",
+        "nonzero_static",
+        "combinations",
+        "to_dlpack",
+    ),
+    *(
+        "cholesky",
+        "svd",
+        "qr",
+        "lu",
+        "lu_solve",
+        "geqrf",
+        "orgqr",
+        "ormqr",
+        "inverse",
+        "pinverse",
+        "det",
+        "logdet",
+    ),
+    *(
+        "slogdet",
+        "triangular_solve",
+        "matrix_exp",
+        "matrix_power",
+        "lobpcg",
+        "pca_lowrank",
+        "svd_lowrank",
+        "lstsq",
+    ),
+    *(
+        "eig",
+        "symeig",
+        "cholesky_inverse",
+        "cholesky_solve",
+        "stft",
+        "istft",
+        "block_diag",
+        "corrcoef",
+        "cov",
+    ),
 )
-"""No kernel that an agent would write: factorisations, transforms, statistics of few numbers."""
+"""No kernel that an agent would write: factorisations, transforms, statistics of few numbers, tools."""
 MODULE_FAMILIES = {
     "activation": "activation",
     "batchnorm": "normalization",
@@ -45,16 +86,60 @@ MODULE_FAMILIES = {
 }
 """By the file of torch.nn.modules in which a module stands."""
 LAYOUT = frozenset(
-    ("flip", "roll", "permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "rot90", "narrow_copy")
-    + ("fliplr", "flipud", "tril", "triu", "diag_embed", "unfold", "fold", "channel_shuffle", "native_channel_shuffle")
-    + ("flatten", "ravel", "diagonal", "diag", "squeeze", "unsqueeze", "repeat_interleave", "tile")
+    (
+        "flip",
+        "roll",
+        "permute",
+        "transpose",
+        "swapaxes",
+        "swapdims",
+        "movedim",
+        "moveaxis",
+        "rot90",
+        "narrow_copy",
+        "fliplr",
+        "flipud",
+        "tril",
+        "triu",
+        "diag_embed",
+        "unfold",
+        "fold",
+        "channel_shuffle",
+        "native_channel_shuffle",
+        "flatten",
+        "ravel",
+        "diagonal",
+        "diag",
+        "squeeze",
+        "unsqueeze",
+        "repeat_interleave",
+        "tile",
+    )
 )
 SCANS = frozenset(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "diff", "cumulative_trapezoid"))
 SOFTMAX = frozenset(("softmax", "softmin", "log_softmax", "Softmax", "Softmin", "LogSoftmax", "Softmax2d"))
-INDEXING = frozenset(("gather", "index_select", "take", "take_along_dim", "sort", "msort", "topk", "kthvalue"))
+INDEXING = frozenset(
+    ("gather", "index_select", "take", "take_along_dim", "sort", "msort", "topk", "kthvalue")
+)
 PRODUCTS = frozenset(
-    ("matmul", "mm", "bmm", "mv", "addmm", "addbmm", "baddbmm", "addmv", "addr", "outer", "ger", "inner", "dot", "vdot")
-    + ("kron", "scaled_dot_product_attention")
+    (
+        "matmul",
+        "mm",
+        "bmm",
+        "mv",
+        "addmm",
+        "addbmm",
+        "baddbmm",
+        "addmv",
+        "addr",
+        "outer",
+        "ger",
+        "inner",
+        "dot",
+        "vdot",
+        "kron",
+        "scaled_dot_product_attention",
+    )
 )
 BINARY = frozenset(("other", "tensor1", "end"))
 
@@ -73,7 +158,7 @@ def _all() -> Iterator[tuple[Operator, str]]:
     seen: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        places: Sequence[tuple[str, ModuleType]] = (("nn", nn), ("F", F), ("torch", torch))
+        places = (("nn", nn), ("F", F), ("torch", torch))
         for prefix, module in places:
             for name in sorted(set(dir(module))):
                 value = getattr(module, name)
@@ -83,7 +168,7 @@ def _all() -> Iterator[tuple[Operator, str]]:
                     yield operator, _reason(operator, value)
 
 
-def _operator(prefix: str, name: str, value: object) -> Operator | None:
+def _operator(prefix: str, name: str, value: Any) -> Operator | None:  # noqa: ANN401 - whatever torch has there
     """Describe a function or module; None where it is no operator on a tensor, or nobody documented it."""
     if name.startswith("_") or name.endswith("_") or not callable(value) or not _documentation(value):
         return None
@@ -103,13 +188,18 @@ def _operator(prefix: str, name: str, value: object) -> Operator | None:
     taken = parameters if forward is None else forward
     if not taken or taken[0].name not in FIRST:
         return None
-    return Operator(f"{prefix}.{name}", _family(name, value, taken), tuple(parameters), None if forward is None else tuple(forward))
+    return Operator(
+        f"{prefix}.{name}",
+        _family(name, value, taken),
+        tuple(parameters),
+        None if forward is None else tuple(forward),
+    )
 
 
-def _signature(function: Callable[..., Any]) -> list[Parameter] | None:
+def _signature(function: object) -> list[Parameter] | None:
     """Return the parameters of a function; None where nothing tells them."""
     try:
-        found = inspect.signature(function)
+        found = inspect.signature(cast("Callable[..., Any]", function))
     except (ValueError, TypeError):
         return _written_signature(function)
     kinds = {each.kind for each in found.parameters.values()}
@@ -149,13 +239,19 @@ def _reason(operator: Operator, value: object) -> str:
     name = operator.plain
     if any(part in name.lower() for part in RANDOM) or name in {"normal", "poisson"}:
         return "random"
+    if name == "SyncBatchNorm":
+        return "needs several processes"
     if name.startswith("Lazy"):
         return "has no shape before its first call"
     if name.endswith("_like"):
         return "makes a new tensor"
-    if name in DECOMPOSITIONS:
-        return "a decomposition or transform"
-    if name.endswith(("_copy", "_scatter")) or "quant" in name.lower() or name.startswith(("q_", "sparse", "sym_")):
+    if name in NO_KERNELS:
+        return "no operation of a kernel"
+    if (
+        name.endswith(("_copy", "_scatter"))
+        or "quant" in name.lower()
+        or name.startswith(("q_", "sparse", "sym_"))
+    ):
         return "about storage"
     if "deprecated" in _documentation(value).lower()[:300]:
         return "deprecated"
@@ -166,7 +262,13 @@ def _reason(operator: Operator, value: object) -> str:
 
 def _family(name: str, value: object, taken: Sequence[Parameter]) -> str:
     parameters = {each.name for each in taken}
-    for names, family in ((LAYOUT, "layout"), (SCANS, "scan"), (SOFTMAX, "softmax"), (INDEXING, "indexing"), (PRODUCTS, "product")):
+    for names, family in (
+        (LAYOUT, "layout"),
+        (SCANS, "scan"),
+        (SOFTMAX, "softmax"),
+        (INDEXING, "indexing"),
+        (PRODUCTS, "product"),
+    ):
         if name in names:
             return family
     if inspect.isclass(value):

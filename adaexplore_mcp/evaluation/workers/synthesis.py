@@ -13,12 +13,12 @@ import os
 import random
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - as tasks name it
 from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.synthesis import Coverage, Seen, Step, draw
@@ -35,15 +35,29 @@ from adaexplore_mcp.evaluation.workers.trees import leaves
 
 __all__ = ["run"]
 
-PROBES = 12
+PROBES = 15
 """Tries after which an operator counts as one that does not work."""
+DOMAINS: Sequence[Callable[[Tensor], Tensor]] = (torch.clone, torch.sigmoid, torch.cosh)
+"""What a value may have gone through before: any, from 0 to 1, above 1."""
+HOPELESS = frozenset({"result of another dtype", "result is no tensor"})
+"""What no other arguments mend."""
 MOST_PROBED = 1 << 20
 MOST_ELEMENTS, MOST_FLOPS = 2e6, 3e8
 """What a CPU interprets in seconds: a task beyond would be judged at reduced sizes."""
 LARGEST_VALUE = 1e4
 """Results beyond are on their way out of half precision."""
 SEEDS = {"construct_seed": 11, "input_seed": 12, "other_seed": 13, "state_seed": 14}
-FAILED = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError, AttributeError, KeyError, Warning)
+FAILED = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    NotImplementedError,
+    AssertionError,
+    AttributeError,
+    KeyError,
+    Warning,
+)
 """What torch raises of arguments that do not fit; NameError and SyntaxError would be ours."""
 
 
@@ -78,13 +92,15 @@ class _Synthesis:
     @staticmethod
     def _probe(operator: Operator) -> str:
         rng = random.Random(operator.name)  # noqa: S311 - as in synthesis
-        problem = ""
+        problem, hopeless = "", 0
+        ranks = [rank for rank in (4, 3, 2, 5, 1) if operator.fits(rank)]
         for attempt in range(PROBES):
             sizes = Sizes()
-            first = Site(rng, sizes, (), "float32", "").first_input((2, 3, 4, 5, 1)[attempt % 5])
+            first = Site(rng, sizes, (), "float32").first_input(ranks[attempt % len(ranks)])
             bench = _Bench(seed=attempt)
             bench.begin(first, sizes.values)
-            site = Site(rng, sizes, first.shape, "float32", operator.plain, 1)
+            bench.x = DOMAINS[attempt % len(DOMAINS)](bench.x)
+            site = Site(rng, sizes, first.shape, "float32", operator=operator.plain, inputs=1)
             call = fill(operator, site)
             if not isinstance(call, Call):
                 problem = problem or call
@@ -104,6 +120,9 @@ class _Synthesis:
             if not seen.problem:
                 return ""
             problem = seen.problem
+            hopeless += problem in HOPELESS
+            if hopeless >= len(DOMAINS):
+                break
         return problem
 
     def draft(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +150,11 @@ class _Synthesis:
             problem = f"does not register: {fault.reason}"
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return reply | {"problem": problem, "source": found.task.source, "operators": list(found.task.operators)}
+        return reply | {
+            "problem": problem,
+            "source": found.task.source,
+            "operators": list(found.task.operators),
+        }
 
     def _examine(self, source: str, folder: Path, target: str) -> str:
         """Do what registration does, and say what it would find; empty for a task that is worth solving."""
@@ -216,7 +239,14 @@ class _Bench:
     def attempt(self, step: Step, *, most: int, fewest: int) -> Seen:
         """Apply one operator."""
         torch.manual_seed(self.seed + 1)
-        names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "self": self.holder, "x": self.x, **step.sizes}
+        names: dict[str, Any] = {
+            "torch": torch,
+            "nn": nn,
+            "F": F,
+            "self": self.holder,
+            "x": self.x,
+            **step.sizes,
+        }
         try:
             names |= {given.name: _made(given, step.sizes) for given in step.inputs}
             if step.module:
