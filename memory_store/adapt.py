@@ -50,6 +50,8 @@ class Submission:
     number: int
     candidate_id: str
     status: str
+    own: bool = True
+    """It did not leave all the work to torch."""
     rule_id: str = ""
     """What it taught; empty without a lesson."""
 
@@ -179,13 +181,14 @@ class AdaptTable:
 
         return await self._database.read(ids)
 
-    async def submit(self, attempt_id: str, candidate_id: str, status: str) -> None:
-        """Keep how a kernel of an attempt did."""
+    async def submit(self, attempt_id: str, candidate_id: str, status: str, *, own: bool = True) -> None:
+        """Keep how a kernel of an attempt did, and whether it did some of the work itself."""
 
         def submit(sqlite: "Sqlite") -> None:
             sqlite.conn.execute(
-                "INSERT INTO adapt_submissions (attempt_id, candidate_id, status, created_at) VALUES (?, ?, ?, ?)",
-                [attempt_id, candidate_id, status, time.time()],
+                "INSERT INTO adapt_submissions (attempt_id, candidate_id, status, own, created_at)"
+                " VALUES (?, ?, ?, ?, ?)",
+                [attempt_id, candidate_id, status, own, time.time()],
             )
 
         await self._database.write(submit)
@@ -224,7 +227,7 @@ def _attempts(sqlite: "Sqlite", where: str, values: Sequence[Any]) -> Iterator[A
     kernels: dict[str, list[Submission]] = {}
     for row in sqlite.query(f"SELECT * FROM adapt_submissions {where} ORDER BY number", values):  # noqa: S608 - ours
         kernels.setdefault(row["attempt_id"], []).append(
-            Submission(row["number"], row["candidate_id"], row["status"], row["rule_id"])
+            Submission(row["number"], row["candidate_id"], row["status"], bool(row["own"]), row["rule_id"])
         )
     for row in sqlite.query(f"SELECT * FROM adapt_attempts {where} ORDER BY number", values):  # noqa: S608 - ours
         yield AttemptRecord(

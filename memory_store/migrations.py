@@ -204,6 +204,7 @@ def _adapt(sqlite: Database) -> None:
             attempt_id TEXT NOT NULL REFERENCES adapt_attempts (attempt_id),
             candidate_id TEXT NOT NULL REFERENCES candidates (candidate_id),
             status TEXT NOT NULL,
+            own INTEGER NOT NULL,
             rule_id TEXT NOT NULL DEFAULT '',
             created_at REAL NOT NULL
         ) STRICT""",

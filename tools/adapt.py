@@ -1,7 +1,7 @@
 """Drive the Adapt stage."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -77,8 +77,6 @@ async def adapt_on_task(
         wait_s=wait_s,
         notify=notifier(ctx),
     )
-    if isinstance(result, TaskToAttempt):  # a task that is cut is none
-        return answer(_told(result, response_format), "detailed")
     return answer(result.to_wire(), response_format)
 
 
@@ -113,12 +111,3 @@ def _check(given: Sequence[str], *, task_id: str, attempt_id: str, report: bool)
             f"{' and '.join(given)} were given.",
             "Send a kernel first, what its failure teaches in a call of its own.",
         )
-
-
-def _told(task: TaskToAttempt, response_format: str) -> dict[str, Any]:
-    """Return a task on the wire, whole; concise leaves out what a rule rests on in detail."""
-    wire = task.to_wire()
-    if response_format == "concise" and "rules" in wire:
-        shown = ("rule_id", "rule", "provenance")
-        wire["rules"] = [{name: rule[name] for name in shown if name in rule} for rule in wire["rules"]]
-    return wire

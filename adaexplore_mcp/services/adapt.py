@@ -16,7 +16,9 @@ from adaexplore_mcp.models import (
     AdaptReport,
     AttemptOutcome,
     Learned,
+    Outcome,
     RegisterRequest,
+    RuleView,
     TaskToAttempt,
     TensOfTasks,
     VerifyRequest,
@@ -121,6 +123,8 @@ class AdaptService:
         self, attempt_id: str, task_id: str, name: str, source: str, operators: Sequence[str] = ()
     ) -> TaskToAttempt:
         rules = await self._rules.rules_for(task_id=task_id, limit=SHOWN_RULES)
+        # What a rule rests on in detail get_skill_rules shows: here each costs its sentence.
+        brief = [RuleView(rule_id=each.rule_id, rule=each.rule, provenance=each.provenance) for each in rules]
         known = (
             "Rules learned from failures so far stand in rules: heed them."
             if rules
@@ -135,7 +139,7 @@ class AdaptService:
             name=name,
             operators=list(operators),
             instructions=render("adapt", attempt_id=attempt_id, what=known),
-            rules=rules,
+            rules=brief,
             text=source,
         )
 
@@ -167,8 +171,8 @@ class AdaptService:
             WorkerError: A worker of ours failed; nothing is kept then.
         """
         outcome = await self._evaluations.verify(request, report)
-        await self._store.adapt.submit(attempt.attempt_id, outcome.candidate_id, outcome.status)
-        id_ = attempt.attempt_id
+        id_, own = attempt.attempt_id, _is_own(outcome)
+        await self._store.adapt.submit(id_, outcome.candidate_id, outcome.status, own=own)
         failed = outcome.status not in GOOD | UNDECIDED
         wanted = failed and await self._rules.teaches(outcome.candidate_id)
         next_step = NEXT
@@ -183,6 +187,11 @@ class AdaptService:
             )
         elif outcome.status in UNDECIDED:
             next_step = f"{outcome.next_step} It counts neither as right nor as failed. {NEXT}".strip()
+        elif not own:
+            next_step = (
+                "Torch did all the work, so nothing was practised and it does not count. Send a kernel of your own under "
+                f"attempt_id {id_!r}, or go on. {NEXT}"
+            )
         fields = {name: getattr(outcome, name) for name in type(outcome).model_fields}
         return AttemptOutcome(
             **{**fields, "next_step": next_step, "attempt_id": id_, "lesson_wanted": wanted}
@@ -198,11 +207,11 @@ class AdaptService:
         rule = await self._rules.lesson(failing.candidate_id, text, attempt.agent)
         await self._store.adapt.taught(failing.number, rule.rule_id)
         return Learned(
-            summary=f"Kept: {rule.rule}",
+            summary=f"{rule.summary or 'The lesson was kept.'} The rule: {rule.rule}",
             next_step=f"Send a mended kernel under attempt_id {attempt.attempt_id!r}, or go on. {NEXT}",
             attempt_id=attempt.attempt_id,
             candidate_id=failing.candidate_id,
-            rule=rule,
+            rule=rule.model_copy(update={"summary": "", "next_step": ""}),
         )
 
     # --- how far it has come
@@ -221,7 +230,9 @@ class AdaptService:
         ) = await self._store.rules.all()  # with those that the product brings, once anything was judged
         taken = [each.operators for each in campaign.tasks if each.task_id]
         tried = [each for each in attempts if each.submissions]
-        solved = sum(any(kernel.status in GOOD for kernel in each.submissions) for each in tried)
+        solved = sum(
+            any(kernel.status in GOOD and kernel.own for kernel in each.submissions) for each in tried
+        )
         kernels = [kernel for each in attempts for kernel in each.submissions]
         states = Counter(rule.state for rule in rules)
         return AdaptReport(
@@ -281,7 +292,17 @@ def _by_tens(tried: Sequence[AttemptRecord]) -> Iterator[TensOfTasks]:
 
 
 def _decided(attempt: AttemptRecord) -> list[Submission]:
-    return [each for each in attempt.submissions if each.status not in UNDECIDED]
+    return [
+        each
+        for each in attempt.submissions
+        if each.status not in UNDECIDED and (each.own or each.status not in GOOD)
+    ]
+
+
+def _is_own(outcome: Outcome) -> bool:
+    """Tell whether a kernel of its own did some of the work, as far as that was seen."""
+    facts = outcome.facts
+    return facts is None or bool(facts.launches) or bool(facts.own_share)
 
 
 def _share(failed: Sequence[bool]) -> float | None:

@@ -55,11 +55,11 @@ async def test_an_attempt_holds_its_kernels_in_order_and_what_they_taught(store)
     one, two = [await store.evaluations.keep_candidate(text) for text in (b"1", b"2")]
     await store.adapt.submit(attempt_id, one, "compile_error")
     await store.adapt.submit(other, one, "correct")
-    await store.adapt.submit(attempt_id, two, "correct")
+    await store.adapt.submit(attempt_id, two, "correct", own=False)
     attempt = await store.adapt.attempt(attempt_id)
-    assert [(each.candidate_id, each.status) for each in attempt.submissions] == [
-        (one, "compile_error"),
-        (two, "correct"),
+    assert [(each.candidate_id, each.status, each.own) for each in attempt.submissions] == [
+        (one, "compile_error", True),
+        (two, "correct", False),
     ]
     await store.adapt.taught(attempt.submissions[0].number, "rule_a")
     await store.adapt.taught(attempt.submissions[0].number, "rule_b")

@@ -199,6 +199,8 @@ class StandInEvaluations:
                 )
             case ["compile_error"]:
                 return verdict.model_copy(update={"status": "compile_error", "summary": "Does not compile."})
+            case ["torch"]:
+                return verdict.model_copy(update={"facts": Facts(operators={"mm": 1}, own_share=0.0)})
             case ["unsupported"]:
                 return verdict.model_copy(update={"status": "unsupported", "summary": "Needs a GPU."})
             case ["gated"]:

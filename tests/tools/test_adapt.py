@@ -79,6 +79,16 @@ async def test_an_undecided_kernel_teaches_nothing(client):
     assert "has failed (unsupported)" in await refused(client, attempt_id=attempt_id, lesson=LESSON)
 
 
+async def test_a_kernel_that_leaves_all_to_torch_counts_for_nothing(client):
+    attempt_id = (await adapt(client))["attempt_id"]
+    outcome = await adapt(client, attempt_id=attempt_id, kernel=kernel("torch"))
+    assert outcome["status"] == "correct"
+    assert "Torch did all the work" in outcome["next_step"]
+    report = await adapt(client, report=True)
+    assert "tasks_solved" not in report
+    assert report["by_tens"] == [{"tasks": "1-1"}]
+
+
 async def test_an_agents_own_task_can_be_attempted_more_than_once(client):
     own = (await client.call_tool("register_task", {"source": SOURCE, "name": "mine"})).structured_content
     first, second = [await adapt(client, task_id=own["task_id"]) for _ in range(2)]
