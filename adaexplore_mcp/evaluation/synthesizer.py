@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from adaexplore_mcp.errors import WorkerError
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.synthesis import Siblings, SyntheticTask
@@ -22,8 +23,8 @@ WAVE = 8
 """Drafts that are steered by the same coverage."""
 DRAFT_S = 60.0
 OPERATORS_S = 120.0
-MOST_WAVES = 50
-"""Without a single task: then something is wrong with this torch."""
+MOST_WAVES = 10
+"""Waves beyond one for each task wanted: then something is wrong with this torch."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +85,24 @@ class Synthesizer:
         return self._operators
 
     async def _find(self, session: Session) -> None:
-        reply = (await session.request({"op": "operators"}, timeout_s=OPERATORS_S)).body["ok"]
+        try:
+            reply = (await session.request({"op": "operators"}, timeout_s=OPERATORS_S)).body["ok"]
+        except (SessionEndedError, SessionTimeoutError) as error:
+            msg = f"The operators of the installed torch could not be tried: {error}. Run `adaexplore-mcp doctor`."
+            raise WorkerError(msg) from error
         self._operators = Operators(tuple(reply["operators"]), dict(reply["left_out"]))
 
     async def draw(self, seed: int, first: int, siblings: Siblings, wanted: int) -> Drawn:
-        """Make whole waves until there are as many tasks as wanted; those are added to the siblings.
+        """Make whole waves until there are as many tasks as wanted, or far too many drafts came to nothing.
 
         Args:
             seed: Of all drafts.
             first: Number of the first draft: `next_number` of what was drawn before.
-            siblings: All tasks kept before, under this seed.
+            siblings: All tasks kept before, under this seed; what is drawn is added.
             wanted: Tasks, at least.
 
         Raises:
-            WorkerError: No worker can be had, or nothing that was drawn is a task.
+            WorkerError: No worker can be had.
         """
         operators = await self.operators()
         drawn = Drawn(first)
@@ -137,14 +142,20 @@ class Synthesizer:
     ) -> dict[int, dict[str, Any]]:
         replies: dict[int, dict[str, Any]] = {}
         waiting = iter(range(first, first + WAVE))
+        lost: list[WorkerError] = []  # a task group would wrap it into a group
 
         async def work(worker: "_Worker") -> None:
-            for number in waiting:
-                replies[number] = await worker.draft({**request, "number": number})
+            try:
+                for number in waiting:
+                    replies[number] = await worker.draft({**request, "number": number})
+            except WorkerError as error:
+                lost.append(error)
 
         async with anyio.create_task_group() as group:
             for worker in workers:
                 group.start_soon(work, worker)
+        if lost:
+            raise lost[0]
         return dict(sorted(replies.items()))
 
 

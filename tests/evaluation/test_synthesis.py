@@ -1,9 +1,13 @@
 import ast
 import re
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from adaexplore_mcp.errors import WorkerError
+from adaexplore_mcp.evaluation.channel import Message
+from adaexplore_mcp.evaluation.session import EndReport, SessionEndedError
 from adaexplore_mcp.evaluation.synthesis import Coverage, Seen, Siblings, SyntheticTask, draw, normalised
 from adaexplore_mcp.evaluation.synthesis_arguments import Operator, Parameter
 from adaexplore_mcp.evaluation.synthesizer import WAVE, Synthesizer
@@ -124,6 +128,50 @@ def test_operators_are_read_off_torch_with_what_they_take():
     assert [each.name for each in found["nn.Linear"].forward] == ["input"]
     assert found["F.gelu"].family == "activation"
     assert introspection.left_out()["nn.Dropout"] == "random"
+
+
+class Ending:
+    """Sessions of which each answers two drafts and ends at the third, or cannot be had."""
+
+    def __init__(self, opens=100):
+        self.opens = opens
+        self.opened = 0
+
+    @asynccontextmanager
+    async def session(self, role, parent):
+        del role, parent
+        if self.opened == self.opens:
+            raise WorkerError("no worker")
+        self.opened += 1
+        answers = 0
+
+        class Session:
+            async def request(self, body, *, timeout_s):
+                nonlocal answers
+                del timeout_s
+                if body["op"] == "operators":
+                    return Message({"ok": {"operators": ["a"], "left_out": {}}}, ())
+                answers += 1
+                if answers == 3:
+                    raise SessionEndedError(EndReport())
+                name = f"torch.op{body['number']}"
+                task = {"problem": "", "tried": {}, "source": f"def {name[6:]}(): pass", "operators": [name]}
+                return Message({"ok": task}, ())
+
+        yield Session()
+
+
+async def test_a_draft_that_ends_its_process_costs_that_draft_alone():
+    pool = Ending()
+    drawn = await Synthesizer(pool, "sm_90", processes=1).draw(0, 0, Siblings(), 1)
+    assert drawn.rejected == {"ends its process": 2}
+    assert [task.number for task in drawn.tasks] == [0, 1, 3, 4, 6, 7]
+    assert pool.opened == 4  # one to find the operators, and one after each that ended
+
+
+async def test_a_worker_that_cannot_be_had_is_said_as_such():
+    with pytest.raises(WorkerError, match="no worker"):
+        await Synthesizer(Ending(opens=2), "sm_90").draw(0, 0, Siblings(), 1)
 
 
 @pytest.mark.slow
