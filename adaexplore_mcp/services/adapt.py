@@ -35,6 +35,8 @@ UNDECIDED = frozenset({"unsupported"})
 """Statuses that are neither good nor teach anything."""
 NEXT = "Call adapt_on_task without attempt_id for the next task."
 TENS = 10
+MOST_REFUSED = 8
+"""Drawn tasks that registration refuses in a row, or others take first: then something is wrong here, not with them."""
 
 
 class AdaptService:
@@ -78,21 +80,25 @@ class AdaptService:
             summary = await self._tasks.get(task_id)
             attempt_id = await self._store.adapt.begin(task_id, agent)
             return await self._given(attempt_id, task_id, summary.name, await self._tasks.source(task_id))
+        problem = "others took each of them first"
         async with self._giving:
-            while True:
+            for _ in range(MOST_REFUSED):
                 drawn = await self._next_drawn(seed, report)
                 report(f"registering {drawn.name}")
                 try:
                     request = RegisterRequest(name=drawn.name, source=drawn.source.encode())
                     summary = await self._tasks.register(request, report)
                 except TaskError as error:
-                    await self._store.adapt.refuse(seed, drawn.draft, str(error))
+                    problem = str(error)
+                    await self._store.adapt.refuse(seed, drawn.draft, problem)
                     continue
                 attempt_id = await self._store.adapt.begin(summary.task_id, agent, (seed, drawn.draft))
                 if attempt_id:
                     return await self._given(
                         attempt_id, summary.task_id, drawn.name, drawn.source, drawn.operators
                     )
+        msg = f"{MOST_REFUSED} synthetic tasks in a row could not be registered, the last one because: {problem}"
+        raise WorkerError(msg)
 
     async def _next_drawn(self, seed: int, report: Report) -> SyntheticRecord:
         """Return the first task that nobody has taken; draw more where all are."""

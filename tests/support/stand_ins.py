@@ -307,7 +307,7 @@ class StandInLessons:
 
 @dataclass
 class StandInSynthesis:
-    """Draws two tasks from every four drafts; the second of seed 13 is no task."""
+    """Draws two tasks from every four drafts; the second of seed 13 is no task, nor is any of seed 14."""
 
     async def operators(self):
         return Operators(("F.gelu", "torch.sum", "nn.Linear"), {})
@@ -316,7 +316,8 @@ class StandInSynthesis:
         drawn = Drawn(first + 4)
         drawn.rejected["constant"] = 2
         for number in (first, first + 2):
-            text = "# not a task" if (seed, number) == (13, 2) else f"class Model: {seed}, {number}"
+            bad = seed == 14 or (seed, number) == (13, 2)
+            text = f"{'# not a task, ' if bad else ''}class Model: {seed}, {number}"
             drawn.tasks.append(SyntheticTask(number, text, ("F.gelu", "torch.sum", "F.gelu")))
         return drawn
 

@@ -121,6 +121,12 @@ async def test_a_drawn_task_that_registration_refuses_is_passed_over(client):
     assert texts == ["class Model: 13, 0", "class Model: 13, 4"]
 
 
+async def test_drawing_ends_where_nothing_that_is_drawn_can_be_registered(client):
+    said = await refused(client, seed=14)
+    assert "8 synthetic tasks in a row could not be registered" in said
+    assert "The reference defines no class Model" in said
+
+
 async def test_agents_that_ask_at_once_get_different_tasks(client):
     texts = []
 
