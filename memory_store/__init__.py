@@ -2,6 +2,13 @@
 
 from pathlib import Path
 
+from adaexplore_mcp.memory_store.adapt import (
+    AdaptTable,
+    AttemptKernel,
+    AttemptRecord,
+    Campaign,
+    SyntheticRecord,
+)
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.evaluations import EvaluationTable, candidate_id_of
 from adaexplore_mcp.memory_store.handles import content_handle, new_handle
@@ -14,6 +21,7 @@ from adaexplore_mcp.memory_store.records import (
     ReceiptRecord,
     TaskRecord,
 )
+from adaexplore_mcp.memory_store.rules import Change, Failing, NewRule, RuleDetails, RuleRecord, RuleTable
 from adaexplore_mcp.memory_store.runrecords import (
     FreshNode,
     NodeRecord,
@@ -27,16 +35,26 @@ from adaexplore_mcp.memory_store.runs import Claim, RunState, RunTable, Submissi
 from adaexplore_mcp.memory_store.tasks import TaskTable
 
 __all__ = [
+    "AdaptTable",
     "ArtifactRecord",
+    "AttemptKernel",
+    "AttemptRecord",
+    "Campaign",
+    "Change",
     "Claim",
     "EvaluationTable",
+    "Failing",
     "FreshNode",
     "JobRecord",
     "JobStatus",
     "JobTable",
+    "NewRule",
     "NodeRecord",
     "Owner",
     "ReceiptRecord",
+    "RuleDetails",
+    "RuleRecord",
+    "RuleTable",
     "RunRecord",
     "RunState",
     "RunTable",
@@ -44,6 +62,7 @@ __all__ = [
     "Store",
     "Submission",
     "Submitted",
+    "SyntheticRecord",
     "TaskRecord",
     "TaskTable",
     "TreeRow",
@@ -69,6 +88,8 @@ class Store:
         self.evaluations = EvaluationTable(self._database)
         self.jobs = JobTable(self._database)
         self.runs = RunTable(self._database)
+        self.rules = RuleTable(self._database)
+        self.adapt = AdaptTable(self._database)
 
     async def check(self) -> str:
         """Open the database, look for damage, and say how much it holds.

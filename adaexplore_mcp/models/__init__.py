@@ -5,6 +5,7 @@ out on the wire, so an answer costs no tokens for what it does not say. No float
 becomes None.
 """
 
+from adaexplore_mcp.models.adapt import AdaptReport, AttemptOutcome, Learned, TaskToAttempt, TensOfTasks
 from adaexplore_mcp.models.jobs import JobPage, JobView
 from adaexplore_mcp.models.machine import Check, Device, DeviceState
 from adaexplore_mcp.models.outcomes import (
@@ -24,6 +25,15 @@ from adaexplore_mcp.models.outcomes import (
     VerifyRequest,
 )
 from adaexplore_mcp.models.profile import Basis, Bound, Cause, Profile
+from adaexplore_mcp.models.rules import (
+    Review,
+    ReviewAction,
+    RuleFix,
+    RulePage,
+    RulesRequest,
+    RuleState,
+    RuleView,
+)
 from adaexplore_mcp.models.searches import (
     ContextMode,
     Edit,
@@ -57,8 +67,10 @@ from adaexplore_mcp.models.timing import Clock, Conclusion, Effort, Latency, Spe
 from adaexplore_mcp.models.values import FiniteFloat, Parameter, Value, json_safe
 
 __all__ = [
+    "AdaptReport",
     "ArtifactPage",
     "ArtifactRef",
+    "AttemptOutcome",
     "Basis",
     "BenchmarkRequest",
     "Bound",
@@ -82,6 +94,7 @@ __all__ = [
     "KernelAnswer",
     "KernelFormat",
     "Latency",
+    "Learned",
     "LibraryOps",
     "NodeRow",
     "Outcome",
@@ -91,7 +104,14 @@ __all__ = [
     "PrecisionClass",
     "Profile",
     "RegisterRequest",
+    "Review",
+    "ReviewAction",
     "RewardBaseline",
+    "RuleFix",
+    "RulePage",
+    "RuleState",
+    "RuleView",
+    "RulesRequest",
     "RunPage",
     "RunRow",
     "RunView",
@@ -108,6 +128,8 @@ __all__ = [
     "TaskFormat",
     "TaskPage",
     "TaskSummary",
+    "TaskToAttempt",
+    "TensOfTasks",
     "TensorSpec",
     "Timing",
     "Value",
