@@ -362,7 +362,11 @@ def _said(seen: Observation) -> str:
         message = message.strip("'\"")  # the text of a KeyError is the repr of its argument
     if seen.kernel:
         message = message.replace(f"{seen.kernel}()", "KERNEL()")
-    call = re.match(r"(?:tl|triton\.language)\.(\w+): (?!got |missing |create_)", message)
+    # The call that the message is prefixed with may hold an author's expression: `(rows + cols).reshape: …`.
+    call = re.match(
+        r"[^:\n\"']{0,160}?\b\w+\.(?:\w+): (?!got |missing |create_)|[^:\n]{0,160}?\)\.\w+: (?!got |missing |create_)",
+        message,
+    )
     if call is not None:
         message = message[call.end() :]
     if re.match(r"(?:break|continue|return|lambda): ", message):

@@ -388,6 +388,15 @@ KINDS: tuple[Kind, ...] = (
         ("zeros", "full"),
     ),
     Kind(
+        "elementwise_dtype",
+        "language",
+        "You cannot call an elementwise function such as tl.exp on a dtype that it does not take.",
+        r"Expected dtype \[",
+        "tl.exp",
+        IN_KERNEL,
+        ("exp", "log", "sqrt", "sigmoid", "rsqrt"),
+    ),
+    Kind(
         "invalid_axis",
         "language",
         "You cannot reduce a block along an axis that it does not have.",

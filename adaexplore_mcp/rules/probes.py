@@ -131,6 +131,8 @@ STARTERS: tuple[Starter, ...] = (
     Starter("python_conversion:float", framed("y = x + float(x)")),
     Starter("python_conversion:int", framed("y = x + int(x)")),
     Starter("python_conversion:len", framed("y = x + len(x)")),
+    Starter("elementwise_dtype:tl.exp", framed("y = x + tl.exp(o)")),
+    Starter("no_pointer:pointer", framed("y = tl.load(o)")),
     Starter("invalid_axis:axis", framed("y = x + tl.sum(x, axis=1)")),
     Starter("loop_bounds:for", framed("y = x\nfor i in range(0.5):\n    y += x")),
     Starter(
@@ -143,6 +145,11 @@ STARTERS: tuple[Starter, ...] = (
     Starter("dot_inner:tl.dot", framed(_TILE.format("16, 32", "16, 32", "float16"))),
     Starter("dot_dtype:tl.dot", framed(_TILE.format("16, 16", "16, 16", "float32"))),
     Starter("call_keyword:tl.sum", framed("y = x + tl.sum(x, axis=0, mask=o < n)"), names=("mask", "axes")),
+    Starter("call_keyword:tl.load", framed("y = tl.load(x_ptr + o, dtype=tl.float32)"), names=("dtype",)),
+    Starter("call_keyword:tl.store", framed("y = x\ntl.store(y_ptr + o, y, other=0.0)"), names=("other",)),
+    Starter(
+        "call_keyword:tl.arange", framed("k = tl.arange(0, BLOCK, dtype=tl.int32)\ny = x"), names=("dtype",)
+    ),
     Starter("call_keyword:tl.max", framed("y = x + tl.max(x, axis=0, initial=0.0)"), names=("initial",)),
     Starter("launch_missing:launch", framed(launch="kernel[(1,)](x, y, BLOCK=128)")),
     Starter("launch_twice:launch", framed(launch="kernel[(1,)](x, y, x.numel(), 128, BLOCK=128)")),

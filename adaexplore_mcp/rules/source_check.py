@@ -120,6 +120,14 @@ class _Module:
         }
         self.apis: set[str] = set()
         self.used = _used(tree)
+        self.conditional = {id(inner) for node in ast.walk(tree) for inner in _conditional(node)}
+        launched = [
+            (_launched(call), id(call) not in self.conditional) for call in ast.walk(tree) if _launched(call)
+        ]
+        # A kernel that is launched only under a condition of host code may never be: dropout in evaluation, a fallback.
+        self.used -= (
+            {name for name, _ in launched} - {name for name, always in launched if always} - self.called
+        )
 
     def sightings(self) -> Iterator[Sighting]:
         for kernel in self.kernels.values():
@@ -136,7 +144,8 @@ class _Module:
             if id(node) not in inside and isinstance(node, ast.Attribute):
                 yield from self.name(node, "")
             if id(node) not in inside and isinstance(node, ast.Call):
-                yield from self._launch(node)
+                if id(node) not in self.conditional:
+                    yield from self._launch(node)
                 yield from self._option(node)
 
     def name(self, node: ast.Attribute, kernel: str, *, always: bool = True) -> Iterator[Sighting]:
@@ -551,6 +560,26 @@ def _adds_axes(node: ast.Subscript) -> bool:
 def _is_scalar_shape(arguments: Collection[ast.expr]) -> bool:
     first = next(iter(arguments), None)
     return not isinstance(first, ast.Tuple | ast.List) or not first.elts
+
+
+def _launched(node: ast.AST) -> str:
+    """Return the name of the kernel that is launched, or the empty string."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+        return _last(node.func.value)
+    return ""
+
+
+def _conditional(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs only if a condition holds, or may be caught."""
+    match node:
+        case ast.If():
+            parts = [*node.body, *node.orelse]
+        case ast.Try():
+            parts = [*node.body]
+        case _:
+            return
+    for part in parts:
+        yield from ast.walk(part)
 
 
 def _used(tree: ast.Module) -> set[str]:
