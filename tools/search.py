@@ -49,7 +49,7 @@ async def search_step(
     ] = [],  # noqa: B006 - never changed; the schema shows it
     idea: Annotated[str, Field(max_length=2000, description="What was tried, in one sentence.")] = "",
     agent: Annotated[str, Field(max_length=80, description="Your name, if several work on a run.")] = "",
-    seed: int = 0,
+    seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0,
     max_steps: Annotated[int, Field(ge=0, le=100_000, description="Budget; 0: 100.")] = 0,
     preset: Literal["default", "paper"] = "default",
     start_paths: Annotated[

@@ -1,5 +1,6 @@
 """Write a proposal as its agent reads it: all that a fresh model needs, and little that this one has read already."""
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,7 @@ class Proposals:
             "run_id": run_id,
             "step_id": step.step_id,
             "node_prefix": f"node_{run_id.partition('_')[2]}_",
-            "agent": f', agent="{agent}"' if agent else "",
+            "agent": f", agent={json.dumps(agent, ensure_ascii=False)}" if agent else "",
         }
         if step.kind == "small":
             parent = records[step.parent]

@@ -7,13 +7,12 @@ import search_stand_ins
 import stand_ins
 
 from adaexplore_mcp import cli
-from adaexplore_mcp.services import Collaborators
 
 
 def connect(settings, store):
     judge = search_stand_ins.Judge(store, settings.home)
     judge.delay_s = float(os.environ.get("JUDGE_DELAY_S", "0"))
-    return Collaborators(stand_ins.StandInTasks(store), judge)
+    return stand_ins.collaborators(store, judge)
 
 
 stand_ins.connect = connect

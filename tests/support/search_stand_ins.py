@@ -8,11 +8,11 @@ import re
 
 import anyio
 import anyio.lowlevel
-from stand_ins import StandInEvaluations, StandInTasks
+from stand_ins import StandInEvaluations
 
 from adaexplore_mcp.errors import WorkerLostError
 from adaexplore_mcp.models import ErrorExcerpt, Facts, Latency, Outcome, Speedup, Timing
-from adaexplore_mcp.services import Collaborators, Services
+from adaexplore_mcp.services import Services
 
 
 def kernel(verdict="correct 1.0", *, body="1"):
@@ -84,6 +84,6 @@ class Judge(StandInEvaluations):
 
 def services_of(settings, *, times=True):
     def connect(settings, store):
-        return Collaborators(StandInTasks(store), Judge(store, settings.home, times=times))
+        return collaborators(store, Judge(store, settings.home, times=times))
 
     return Services(settings, connect)

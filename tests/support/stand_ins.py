@@ -335,7 +335,11 @@ class StandInSynthesis:
 
 
 def connect(settings, store):
-    tasks, evaluations = StandInTasks(store), StandInEvaluations(store, settings.home)
+    return collaborators(store, StandInEvaluations(store, settings.home))
+
+
+def collaborators(store, evaluations):
+    tasks = StandInTasks(store)
     adapt = AdaptService(store, tasks, evaluations, StandInLessons(), StandInSynthesis())
     return Collaborators(tasks, evaluations, RuleService(store), adapt)
 
