@@ -8,7 +8,7 @@ import re
 
 import anyio
 import anyio.lowlevel
-from stand_ins import StandInEvaluations
+from stand_ins import StandInEvaluations, collaborators
 
 from adaexplore_mcp.errors import WorkerLostError
 from adaexplore_mcp.models import ErrorExcerpt, Facts, Latency, Outcome, Speedup, Timing
