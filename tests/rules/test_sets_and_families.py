@@ -76,7 +76,11 @@ def test_any_text_can_be_read(content):
 
 
 def test_a_json_set_keeps_its_fingerprints():
-    entry = {"rule": "You cannot use a lambda in a Triton kernel.", "kind": "unsupported_node:lambda", "support": 4}
+    entry = {
+        "rule": "You cannot use a lambda in a Triton kernel.",
+        "kind": "unsupported_node:lambda",
+        "support": 4,
+    }
     (line,) = read_published(json.dumps({"rules": [entry]}))
     assert (line.key, line.reasons) == ("unsupported_node:lambda", ())
 

@@ -28,7 +28,9 @@ def keys(source):
     ids=lambda starter: starter.key,
 )
 def test_a_probe_is_seen_in_its_own_source(starter):
-    unseen = {"foreign_function:a function that is not @triton.jit"}  # a name alone does not show what it stands for
+    unseen = {
+        "foreign_function:a function that is not @triton.jit"
+    }  # a name alone does not show what it stands for
     if starter.key not in unseen:
         assert starter.key in keys(starter.probe)
 
@@ -37,12 +39,18 @@ def test_a_probe_is_seen_in_its_own_source(starter):
 def test_right_kernels_show_nothing_but_names(name):
     names = {key: set(starter.names) for starter in STARTERS for key in [starter.key]}
     source = (BUILTIN / name / "kernel.py").read_text(encoding="utf-8")
-    assert [each for each in read(source).sightings if not each.name or each.name in names.get(each.key, ())] == []
+    assert [
+        each for each in read(source).sightings if not each.name or each.name in names.get(each.key, ())
+    ] == []
 
 
 def test_a_sighting_names_its_line_and_what_stands_there():
     source = kernel("o = tl.arange(0, BLOCK)\nx = tl.load(x_ptr + o)\ny = tl.tanh(x)")
-    (seen,) = [each for each in read(source).sightings if each.key == "name_missing:triton.language" and each.name == "tanh"]
+    (seen,) = [
+        each
+        for each in read(source).sightings
+        if each.key == "name_missing:triton.language" and each.name == "tanh"
+    ]
     assert source.splitlines()[seen.line - 1].strip() == "y = tl.tanh(x)"
     assert (seen.why, seen.kernel) == ("tl.tanh", "kernel")
 
@@ -74,7 +82,9 @@ def test_constructs_in_a_branch_are_marked_as_such():
     assert [each.always for each in seen if each.key == "unsupported_node:lambda"] == [False, True]
 
 
-@pytest.mark.parametrize("source", [b"\xff\xfe\x00", b"def f(:\n", b"\0", "x = " + "(" * 3000, b"# -*- coding: nothing -*-\n"])
+@pytest.mark.parametrize(
+    "source", [b"\xff\xfe\x00", b"def f(:\n", b"\0", "x = " + "(" * 3000, b"# -*- coding: nothing -*-\n"]
+)
 def test_what_is_no_python_shows_nothing(source):
     assert read(source).sightings == []
 
