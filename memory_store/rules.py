@@ -330,18 +330,18 @@ class RuleTable:
         return await self._database.write(change)
 
     async def teach(
-        self, failure: int, rule_id: str, agent: str, text: str, **columns: str
+        self, failure: int, rule_id: str, agent: str, lesson: str, /, **columns: str
     ) -> RuleRecord | None:
         """Keep the lesson of a failure, and change its rule by it; None where that failure has its lesson."""
         assert set(columns) <= {"text", "wording", "proposed"}, columns
 
         def teach(sqlite: "Sqlite") -> RuleRecord | None:
             taken = sqlite.conn.execute(
-                "UPDATE rule_failures SET lesson = ? WHERE number = ? AND lesson = ''", [text, failure]
+                "UPDATE rule_failures SET lesson = ? WHERE number = ? AND lesson = ''", [lesson, failure]
             )
             if taken.rowcount != 1:
                 return None
-            _change(sqlite, rule_id, "lesson", agent, {"text": text, "failure": failure})
+            _change(sqlite, rule_id, "lesson", agent, {"text": lesson, "failure": failure})
             for name, value in columns.items():
                 sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
             return _by_id(sqlite, rule_id)

@@ -20,6 +20,7 @@ FAILING = frozenset(
 )
 STAGES = frozenset({"load", "construct", "run", "compile", "launch", "interpreter", "compare"})
 """Stages of a candidate; whatever fails at another one is ours or the machine's."""
+COMPILING = frozenset({"compile", "launch", "interpreter"})
 OURS = frozenset({
     "ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "TimeoutError", "ReadTimeout",
     "ConnectTimeout", "HTTPError", "URLError", "MaxRetryError", "NewConnectionError", "gaierror",
@@ -324,7 +325,7 @@ def fingerprint_of(seen: Observation) -> Fingerprint | None:
     if seen.type == "CompileTimeAssertionFailure":
         return Fingerprint("static_assert", "tl.static_assert", _STATIC_ASSERT.subject, _STATIC_ASSERT.words)
     message = _said(seen)
-    if not message or not seen.type:
+    if not message or not (seen.type or seen.stage in COMPILING):
         return None
     if seen.type in {"SyntaxError", "IndentationError", "TabError"}:
         return Fingerprint("syntax", "source", "host", "You cannot submit a source that is not valid Python.")
