@@ -13,7 +13,8 @@ from queue import Empty
 
 import pytest
 from search_stand_ins import kernel
-from served import PATIENCE_S, Server, environment
+from served import PATIENCE_S, Server, beginnings, endless, environment
+from served import kernel as addition
 
 from adaexplore_mcp.search import Node, Search, SearchSettings
 
@@ -184,7 +185,11 @@ def test_a_kernel_whose_server_was_killed_is_taken_up_uncharged(home):
     server.call("search_step", run_id=step["run_id"], step_id=step["step_id"], kernel=kernel("correct 1.5"))
     deadline = time.monotonic() + PATIENCE_S
     while not rows_of(home, "SELECT 1 FROM steps WHERE claimed_at > 0"):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, (
+            server.log,
+            list(server._lines.queue),
+            rows_of(home, "SELECT * FROM steps"),
+        )
         time.sleep(0.02)
     server.process.kill()
     server.close()
@@ -195,4 +200,24 @@ def test_a_kernel_whose_server_was_killed_is_taken_up_uncharged(home):
     answer = other.called("search_step", run_id=step["run_id"], step_id=step["step_id"])
     assert (answer["status"], answer["steps_left"]) == ("correct", 4)
     assert len(tree_of(home)) == 1
+    other.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_real_judge_killed_with_its_server_leaves_the_step_to_another_kernel(home):
+    env = {**environment(home), "PYTHONPATH": str(ROOT), "ADAEXPLORE_DEVICES": "none"}
+    command = [sys.executable, "-m", "adaexplore_mcp"]
+    server = Server(home, command=command, env=env)
+    step = server.called("search_step", task_id=server.task(), max_steps=3)
+    server.call("search_step", run_id=step["run_id"], step_id=step["step_id"], kernel=endless())
+    beginnings(server.scratch)
+    server.process.kill()
+    server.close()
+    other = Server(home, command=command, env=env)
+    answer = other.called(
+        "search_step", run_id=step["run_id"], step_id=step["step_id"], kernel=addition(), wait_seconds=45
+    )
+    assert (answer["status"], answer["steps_left"]) == ("correct", 2)
+    assert [node.status for node in tree_of(home)] == ["correct"]
     other.close()
