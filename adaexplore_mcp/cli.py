@@ -348,8 +348,14 @@ async def _with_rules(settings: "Settings", arguments: argparse.Namespace) -> in
 
     hide_memory()
     services = _services(settings)
+    failed: AdaExploreError | None = None
     async with services.running():
-        lines, good = await run(services, arguments.action, vars(arguments))
+        try:
+            lines, good = await run(services, arguments.action, vars(arguments))
+        except AdaExploreError as error:  # raised below: a task group would wrap it
+            failed = error
+    if failed is not None:
+        raise failed
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return OK if good else FAILED
 
