@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="adaexplore-mcp",
         description="Compile, verify and remember the GPU kernels a coding agent writes.",
-        epilog="serve, call and doctor take their settings from flags or from the environment; a flag wins. The variable "
+        epilog="serve, call, doctor and the actions of rules take their settings from flags or from the environment; a flag wins. The variable "
         "is ADAEXPLORE_ and the flag's name: --worker-python is ADAEXPLORE_WORKER_PYTHON. Two differ: --root is "
         "ADAEXPLORE_ROOTS, a list separated as PATH is, and --device is ADAEXPLORE_DEVICES, a list with commas. --toolset "
         "and --max-wait are for serve only; demo takes no flags.",
@@ -351,8 +351,14 @@ async def _with_rules(settings: "Settings", arguments: argparse.Namespace) -> in
 
     hide_memory()
     services = _services(settings)
+    failed: AdaExploreError | None = None
     async with services.running():
-        lines, good = await run(services, arguments.action, vars(arguments))
+        try:
+            lines, good = await run(services, arguments.action, vars(arguments))
+        except AdaExploreError as error:  # raised below: a task group would wrap it
+            failed = error
+    if failed is not None:
+        raise failed
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return OK if good else FAILED
 

@@ -51,4 +51,4 @@ def _why(rule: Mapping[str, Any]) -> str:
 
 
 def _size(data: Mapping[str, Any]) -> int:
-    return max(len(json.dumps(data, ensure_ascii=False, separators=(",", ":"))), len(outline(data)))
+    return max(len(json.dumps(data, ensure_ascii=False)), len(outline(data)))
