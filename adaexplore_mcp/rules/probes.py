@@ -47,6 +47,10 @@ def framed(body: str = "y = x", *, before: str = "", launch: str = LAUNCH, decor
     return _FRAME.format(before=before, body=indented, launch=launch, decorator=above)
 
 
+TRIED = ("3.4.0", "3.6.0", "3.9.0")
+"""Versions of Triton with which every probe was run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Starter:
     """A rule that comes with the product, and the probe that establishes it.
@@ -64,7 +68,7 @@ class Starter:
     probe: str
     text: str = ""
     names: tuple[str, ...] = ()
-    holds: tuple[str, ...] = ("3.9.0",)
+    holds: tuple[str, ...] = TRIED
     compiles: tuple[str, ...] = ()
 
 
@@ -86,7 +90,7 @@ _TILE = "a = tl.zeros(({}), tl.float16)\nb = tl.zeros(({}), tl.{})\nc = tl.dot(a
 
 def _belief(name: str, text: str, body: str) -> Starter:
     """Return the probe of what other collections of rules say and no supported Triton confirms."""
-    return Starter(f"belief:{name}", framed(body), text=text, holds=(), compiles=("3.9.0",))
+    return Starter(f"belief:{name}", framed(body), text=text, holds=(), compiles=TRIED)
 
 
 STARTERS: tuple[Starter, ...] = (
@@ -98,13 +102,22 @@ STARTERS: tuple[Starter, ...] = (
     ),
     Starter("not_callable:dtype", framed("y = tl.float32(x)")),
     Starter("index_block:block", framed("y = x + x[0]")),
-    Starter("item_assignment:block", framed("x[0] = 1.0\ny = x")),
-    Starter("attribute_assignment:attribute", framed("x.a = 1\ny = x")),
+    Starter("item_assignment:block", framed("x[0] = 1.0\ny = x"), holds=("3.6.0", "3.9.0")),
+    Starter(
+        "attribute_assignment:attribute",
+        framed("x.a = 1\ny = x"),
+        holds=("3.6.0", "3.9.0"),
+        compiles=("3.4.0",),
+    ),
     Starter("unsupported_node:break", framed(f"{_LOOP}break")),
     Starter("unsupported_node:continue", framed(f"{_LOOP}continue")),
     Starter("unsupported_node:return_in_loop", framed(f"{_LOOP}return")),
     Starter("unsupported_node:lambda", framed("f = lambda a: a\ny = f(x)")),
-    Starter("unsupported_node:nested_function", framed("def f(a):\n    return a\ny = f(x)")),
+    Starter(
+        "unsupported_node:nested_function",
+        framed("def f(a):\n    return a\ny = f(x)"),
+        holds=("3.4.0", "3.9.0"),
+    ),
     Starter("unsupported_node:dict", framed("a = {'a': 1}\ny = x")),
     Starter("unsupported_node:try", framed("try:\n    y = x\nexcept Exception:\n    y = x")),
     Starter("unsupported_node:raise", framed("raise ValueError('x')\ny = x")),
@@ -114,6 +127,7 @@ STARTERS: tuple[Starter, ...] = (
     Starter(
         "foreign_function:a function that is not @triton.jit",
         framed("y = f(x)", before="def f(a):\n    return a\n"),
+        holds=("3.6.0", "3.9.0"),
     ),
     Starter("plain_global:global", framed("y = x + EPS", before="EPS: tl.constexpr = 1e-5\n")),
     Starter("undefined_name:kernel", framed("if n > 3:\n    z = x\ny = z")),
@@ -168,25 +182,27 @@ STARTERS: tuple[Starter, ...] = (
     Starter(
         "autotune_key:triton.autotune",
         framed(decorator=_TUNED.format("rows"), launch="kernel[(1,)](x, y, x.numel())"),
+        holds=("3.9.0",),
+        compiles=("3.4.0", "3.6.0"),
     ),
     # What people believe, and what no longer holds.
     Starter(
         "unsupported_node:listcomp",
         framed("a = [x * i for i in (1, 2)]\ny = a[0]"),
-        holds=(),
-        compiles=("3.9.0",),
+        holds=("3.4.0",),
+        compiles=("3.6.0", "3.9.0"),
     ),
     Starter(
         "unsupported_node:chained_comparison",
         framed("y = tl.where(0 < n < 9, x, 0.0)"),
-        holds=(),
+        holds=("3.4.0", "3.6.0"),
         compiles=("3.9.0",),
     ),
     Starter(
         "unsupported_node:chained_boolean",
         framed("if n == 1 or n == 2 or n == 3:\n    x = x + 1\ny = x"),
         holds=(),
-        compiles=("3.9.0",),
+        compiles=TRIED,
     ),
     _belief("sum_method", "You cannot call the sum method of a block in a Triton kernel.", "y = x + x.sum()"),
     _belief("sum_dtype", "You cannot pass dtype to tl.sum.", "y = x + tl.sum(x, axis=0, dtype=tl.float32)"),

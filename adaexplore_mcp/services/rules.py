@@ -654,10 +654,10 @@ class RuleService:
                 versions = {version for starter in STARTERS for version in starter.holds}
                 for starter in STARTERS:
                     if starter.key in kept:
-                        for version in starter.holds:
-                            await self._store.rules.check(
-                                kept[starter.key].rule_id, version, holds=True, how="its probe"
-                            )
+                        rule_id = kept[starter.key].rule_id
+                        for version in sorted((*starter.holds, *starter.compiles)):
+                            holds = version in starter.holds
+                            await self._store.rules.check(rule_id, version, holds=holds, how="its probe")
                 if kept:
                     for version in sorted(versions):
                         await self._store.rules.probed(version)
