@@ -9,6 +9,8 @@ __all__ = ["edit_between"]
 MAX_LINES = 6
 """On each side: a larger edit is another kernel, not a fix."""
 MAX_CHARACTERS = 160
+MAX_SOURCE, MAX_COMPARED = 128 << 10, 4000
+"""Bytes and lines of a kernel that are compared: two strangers' texts could take hours."""
 
 
 def edit_between(failed: bytes, right: bytes) -> tuple[str, str] | None:
@@ -16,8 +18,10 @@ def edit_between(failed: bytes, right: bytes) -> tuple[str, str] | None:
 
     Comments are taken out and texts emptied: an edit is shown to other agents, and these are free words.
     """
+    if max(len(failed), len(right)) > MAX_SOURCE:
+        return None
     one, other = _lines(failed), _lines(right)
-    if one is None or other is None:
+    if one is None or other is None or len(one) + len(other) > MAX_COMPARED:
         return None
     before: list[str] = []
     after: list[str] = []

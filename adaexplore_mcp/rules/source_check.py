@@ -12,6 +12,8 @@ from adaexplore_mcp.rules.fingerprints import LANGUAGE_FUNCTIONS
 __all__ = ["VISIBLE", "Sighting", "Source", "read"]
 
 MAX_SIGHTINGS = 60
+MAX_SOURCE = 128 << 10
+"""Bytes, or characters: five times the longest of the published kernels."""
 DTYPES = frozenset({
     "float16", "float32", "float64", "bfloat16", "int1", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64", "float8e5", "float8e4nv",
@@ -88,7 +90,9 @@ class Source:
 
 
 def read(source: bytes | str) -> Source:
-    """Return what a source shows; nothing where it is no Python."""
+    """Return what a source shows; nothing where it is no Python, or so long that reading it would take seconds."""
+    if len(source) > MAX_SOURCE:
+        return Source()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

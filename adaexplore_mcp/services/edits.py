@@ -17,6 +17,7 @@ MAX_WINDOWS = 4000
 MAX_LIKENED = 4000
 """Characters of it that are compared."""
 MAX_COMPARED_LINES = 4000
+MAX_PARSED = 256 << 10
 
 
 def apply_edits(parent: bytes, edits: Sequence[Edit], name: str) -> bytes:
@@ -69,8 +70,13 @@ def apply_edits(parent: bytes, edits: Sequence[Edit], name: str) -> bytes:
 
 
 def tree_digest(source: bytes) -> str:
-    """Return what is equal for kernels with the same syntax tree; of what cannot be parsed, for the same text."""
+    """Return what is equal for kernels with the same syntax tree; of what cannot be parsed, for the same text.
+
+    Parsing holds the interpreter: what is so long that it would take seconds is compared as text too.
+    """
     try:
+        if len(source) > MAX_PARSED:
+            raise MemoryError
         tree = ast.dump(ast.parse(source), include_attributes=False)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         lines = (line.rstrip() for line in source.replace(b"\r\n", b"\n").split(b"\n"))

@@ -93,3 +93,9 @@ def test_what_kernels_use_is_listed():
     seen = read(kernel("o = tl.arange(0, BLOCK)\nfor i in range(n):\n    a = tl.dot(o[:, None], o[None, :])"))
     assert {"arange", "dot", "for", "[]"} <= seen.apis
     assert seen.kernels == {"kernel"}
+
+
+def test_a_source_so_long_that_reading_it_takes_seconds_is_not_read():
+    told = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n    tl.tanh(x)\n"
+    assert read(told).apis
+    assert not read(told + "a = 1\n" * 200_000).apis
