@@ -179,6 +179,7 @@ VOCABULARY = frozenset(
     ]
 )
 """Words of compilers: others in a message may be an author's, and a rule is read by models."""
+MAX_NAME = 30
 MAX_SKELETON = 110
 _STATIC_ASSERT = next(kind for kind in KINDS if kind.id == "static_assert")
 
@@ -395,6 +396,8 @@ def _of_kind(kind: Kind, found: re.Match[str]) -> Fingerprint:
     elif said:
         construct = said.lower() if kind.id == "unsupported_node" else said
     name = groups.get("name")
+    if name and (len(name) > MAX_NAME or name.count("_") > 3):
+        name = None  # no API has such a name: an author's words
     names: tuple[str, ...] = ()
     if name and kind.id == "launch_keyword":
         names = (name,) if name in KNOWN_KEYWORDS else ()
