@@ -1,6 +1,7 @@
 """Kernels as texts: edits applied to one, two compared by what they say."""
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import itertools
@@ -74,11 +75,11 @@ def tree_digest(source: bytes) -> str:
 
     Parsing holds the interpreter: what is so long that it would take seconds is compared as text too.
     """
-    try:
-        if len(source) > MAX_PARSED:
-            raise MemoryError
-        tree = ast.dump(ast.parse(source), include_attributes=False)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = ""
+    if len(source) <= MAX_PARSED:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = ast.dump(ast.parse(source), include_attributes=False)
+    if not tree:
         lines = (line.rstrip() for line in source.replace(b"\r\n", b"\n").split(b"\n"))
         return "text:" + hashlib.sha256(b"\n".join(lines).strip()).hexdigest()
     return "tree:" + hashlib.sha256(tree.encode("utf-8", "surrogatepass")).hexdigest()
