@@ -1,4 +1,4 @@
-"""The command line: serve over stdio, call one tool, examine the installation, show a demonstration.
+"""The command line: serve over stdio, call one tool, decide about rules, examine the installation, show a demonstration.
 
 Nothing heavy is imported before the command is known: hosts give a server ten seconds, scripts less.
 """
@@ -7,6 +7,7 @@ import argparse
 import importlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="adaexplore-mcp",
         description="Compile, verify and remember the GPU kernels a coding agent writes.",
-        epilog="serve, call and doctor take their settings from flags or from the environment; a flag wins. The variable "
+        epilog="serve, call, doctor and the actions of rules take their settings from flags or from the environment; a flag wins. The variable "
         "is ADAEXPLORE_ and the flag's name: --worker-python is ADAEXPLORE_WORKER_PYTHON. Two differ: --root is "
         "ADAEXPLORE_ROOTS, a list separated as PATH is, and --device is ADAEXPLORE_DEVICES, a list with commas. --toolset "
         "and --max-wait are for serve only; demo takes no flags.",
@@ -113,13 +114,45 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(command=_doctor)
 
-    about = "Take a real task through the server: register it, submit four kernels, show each verdict."
+    about = "Take a real task through the server: register it, submit four kernels, show each verdict, search a little."
     demo = commands.add_parser("demo", help="take a real task through the server", description=about)
     demo.set_defaults(command=_demo)
 
+    _add_rules(commands)
     for command in (serve, call, doctor):
         _add_settings(command)
     return parser
+
+
+def _add_rules(commands: Any) -> None:  # noqa: ANN401 - argparse does not export the type
+    rules = commands.add_parser(
+        "rules",
+        help="decide about rules, import, export and probe them",
+        description="The memory of rules that failures taught. Confirming and retiring is a person's, here.",
+    )
+    actions = rules.add_subparsers(required=True, metavar="ACTION")
+    review = actions.add_parser("review", help="show what waits for a decision, or decide")
+    review.set_defaults(command=_rules, action="review")
+    review.add_argument("rule_id", nargs="?", default="", metavar="RULE_ID")
+    review.add_argument(
+        "decision",
+        nargs="?",
+        default="",
+        choices=["", "confirm", "retire", "restore", "accept", "decline", "history"],
+    )
+    review.add_argument(
+        "--who", default=os.environ.get("USER", "a person"), metavar="NAME", help="kept with the change"
+    )
+    take = actions.add_parser("import", help="take a set of rules as unverified: rule||count lines, or JSON")
+    take.set_defaults(command=_rules, action="import")
+    take.add_argument("file", type=Path, metavar="PATH")
+    give = actions.add_parser("export", help="print all rules")
+    give.set_defaults(command=_rules, action="export")
+    give.add_argument("--format", choices=["json", "markdown"], default="json")
+    probe = actions.add_parser("probe", help="run every probe with the installed Triton")
+    probe.set_defaults(command=_rules, action="probe")
+    for action in (review, take, give, probe):
+        _add_settings(action)
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
@@ -149,6 +182,9 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     group.add_argument("--parallel", type=int, metavar="N", help="evaluations at once")
     group.add_argument("--memory-limit-mib", type=int, metavar="MIB", help="memory of a candidate")
     group.add_argument("--keep-workers-s", type=float, metavar="S", help="idle time after which workers end")
+    group.add_argument(
+        "--step-lease-s", type=float, metavar="S", help="time that an agent has for a step of a search"
+    )
 
 
 def _settings(arguments: argparse.Namespace, **overrides: Any) -> "Settings":  # noqa: ANN401 - values of settings
@@ -301,6 +337,30 @@ async def _examine(settings: "Settings") -> "list[Check]":
     services = _services(settings)
     async with services.running():
         return await examine(services)
+
+
+def _rules(arguments: argparse.Namespace) -> int:
+    import anyio  # noqa: PLC0415 - after the command is known
+
+    return int(anyio.run(_with_rules, _settings(arguments), arguments))
+
+
+async def _with_rules(settings: "Settings", arguments: argparse.Namespace) -> int:
+    from adaexplore_mcp.server import hide_memory  # noqa: PLC0415 - after the command is known
+    from adaexplore_mcp.services.rulecli import run  # noqa: PLC0415 - as above
+
+    hide_memory()
+    services = _services(settings)
+    failed: AdaExploreError | None = None
+    async with services.running():
+        try:
+            lines, good = await run(services, arguments.action, vars(arguments))
+        except AdaExploreError as error:  # raised below: a task group would wrap it
+            failed = error
+    if failed is not None:
+        raise failed
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return OK if good else FAILED
 
 
 def _demo(_: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""A person's first look: the real server, a real client, one task, four kernels, four verdicts."""
+"""A person's first look: the real server, a real client, one task, four kernels with their verdicts, a short search."""
 
 import os
 import shutil
@@ -15,6 +15,8 @@ import anyio
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult
+
+from adaexplore_mcp.demo_search import search
 
 __all__ = ["main"]
 
@@ -102,6 +104,17 @@ async def _demonstrate(home: str) -> int:
             for number, attempt in enumerate(ATTEMPTS, 1)
             if not await _submit(client, task, right, number, attempt)
         ]
+        _rule("search_step · a search of four steps by a scripted agent")
+        _say(
+            "Each answer holds the outcome of the last kernel and what to try next. Without a GPU nothing is timed: the "
+            "search holds verdicts, and names no kernel the fastest."
+        )
+
+        async def call(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+            return _content(await client.call_tool(tool, dict(arguments)))
+
+        if not await search(call, str(task["task_id"]), right, _say):
+            wrong.append("the search")
     _rule("done")
     if wrong:
         _say(f"Not as expected: {'; '.join(wrong)}.")

@@ -142,7 +142,7 @@ class Server(MCPServer[Services]):
 def _listed(roots: Sequence[Path]) -> str:
     """Name the roots; hosts cut instructions at 2 KB."""
     text = ", ".join(map(str, roots))
-    return text if len(text) <= 400 else f"{text[:380]}… ({len(roots)} folders)"
+    return text if len(text) <= 220 else f"{text[:200]}… ({len(roots)} folders)"
 
 
 class _Input(anyio.AsyncFile[str]):

@@ -58,6 +58,9 @@ class Settings(BaseModel):
     keep_workers_s: float = Field(default=900.0, ge=0)
     """Idle time after which the warm worker processes are ended; 0 keeps them."""
 
+    step_lease_s: float = Field(default=1800.0, ge=1, le=1e6)
+    """Time after which a proposal that nobody answered is given out again."""
+
     @field_validator("home", "scratch", "worker_python", mode="after")
     @classmethod
     def _absolute(cls, path: Path) -> Path:

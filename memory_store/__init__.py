@@ -2,6 +2,13 @@
 
 from pathlib import Path
 
+from adaexplore_mcp.memory_store.adapt import (
+    AdaptTable,
+    AttemptKernel,
+    AttemptRecord,
+    Campaign,
+    SyntheticRecord,
+)
 from adaexplore_mcp.memory_store.ceilings import CeilingTable
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.evaluations import EvaluationTable, candidate_id_of
@@ -15,23 +22,57 @@ from adaexplore_mcp.memory_store.records import (
     ReceiptRecord,
     TaskRecord,
 )
+from adaexplore_mcp.memory_store.rules import Change, Failing, NewRule, RuleDetails, RuleRecord, RuleTable
+from adaexplore_mcp.memory_store.runrecords import (
+    FreshNode,
+    NodeRecord,
+    RunRecord,
+    StepRecord,
+    TreeRow,
+    node_handle,
+    read_node_handle,
+)
+from adaexplore_mcp.memory_store.runs import Claim, RunState, RunTable, Submission, Submitted
 from adaexplore_mcp.memory_store.tasks import TaskTable
 
 __all__ = [
+    "AdaptTable",
     "ArtifactRecord",
+    "AttemptKernel",
+    "AttemptRecord",
+    "Campaign",
     "CeilingTable",
+    "Change",
+    "Claim",
     "EvaluationTable",
+    "Failing",
+    "FreshNode",
     "JobRecord",
     "JobStatus",
     "JobTable",
+    "NewRule",
+    "NodeRecord",
     "Owner",
     "ReceiptRecord",
+    "RuleDetails",
+    "RuleRecord",
+    "RuleTable",
+    "RunRecord",
+    "RunState",
+    "RunTable",
+    "StepRecord",
     "Store",
+    "Submission",
+    "Submitted",
+    "SyntheticRecord",
     "TaskRecord",
     "TaskTable",
+    "TreeRow",
     "candidate_id_of",
     "content_handle",
     "new_handle",
+    "node_handle",
+    "read_node_handle",
 ]
 
 
@@ -49,6 +90,9 @@ class Store:
         self.evaluations = EvaluationTable(self._database)
         self.jobs = JobTable(self._database)
         self.ceilings = CeilingTable(self._database)
+        self.runs = RunTable(self._database)
+        self.rules = RuleTable(self._database)
+        self.adapt = AdaptTable(self._database)
 
     async def check(self) -> str:
         """Open the database, look for damage, and say how much it holds.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.handles import content_handle, new_handle
 from adaexplore_mcp.memory_store.records import ArtifactRecord, ReceiptRecord, from_json, to_json
+from adaexplore_mcp.memory_store.runrecords import read_node_handle
 from adaexplore_mcp.models import ArtifactRef, Outcome
 
 if TYPE_CHECKING:
@@ -32,10 +33,17 @@ class EvaluationTable:
         return await self._database.write(lambda sqlite: keep_candidate(sqlite, source))
 
     async def candidate(self, candidate_id: str) -> bytes | None:
-        """Return a candidate's source, or None where there is none with this id."""
+        """Return the source of a candidate, or of a node of a search; None where there is none with this id."""
+        node = read_node_handle(candidate_id)
 
         def candidate(sqlite: "Sqlite") -> bytes | None:
-            rows = sqlite.query("SELECT source FROM candidates WHERE candidate_id = ?", [candidate_id])
+            if node is None:
+                rows = sqlite.query("SELECT source FROM candidates WHERE candidate_id = ?", [candidate_id])
+            else:
+                rows = sqlite.query(
+                    "SELECT source FROM nodes JOIN candidates USING (candidate_id) WHERE run_id = ? AND node = ?",
+                    list(node),
+                )
             return next((bytes(row["source"]) for row in rows), None)
 
         return await self._database.read(candidate)

@@ -12,12 +12,12 @@ ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without 0, 1, i, l, o: they are 
 LENGTH = 12
 
 
-def new_handle(prefix: Literal["job", "rcpt", "art", "out"]) -> str:
+def new_handle(prefix: Literal["job", "rcpt", "art", "out", "run", "step", "att"]) -> str:
     """Return a random handle such as job_7k2mhd93xqap; about 59 bits."""
     return f"{prefix}_" + "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 
-def content_handle(prefix: Literal["task", "cand"], digest: str) -> str:
+def content_handle(prefix: Literal["task", "cand", "rule"], digest: str) -> str:
     """Return the handle of content with this SHA-256: equal content, equal handle.
 
     Args:

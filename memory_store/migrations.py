@@ -86,6 +86,214 @@ def _told_trials(sqlite: Database) -> None:
     )
 
 
+def _runs_nodes(sqlite: Database) -> None:
+    for statement in (
+        """CREATE TABLE runs (
+            number INTEGER PRIMARY KEY,
+            run_id TEXT NOT NULL UNIQUE,
+            task_id TEXT NOT NULL REFERENCES tasks (task_id),
+            settings TEXT NOT NULL,
+            seed INTEGER NOT NULL,
+            max_steps INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            stop_reason TEXT NOT NULL DEFAULT '',
+            resumed_at INTEGER,
+            round INTEGER NOT NULL DEFAULT 0,
+            next_step INTEGER NOT NULL DEFAULT 1,
+            version INTEGER NOT NULL DEFAULT 0,
+            agent TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE steps (
+            number INTEGER PRIMARY KEY,
+            step_id TEXT NOT NULL UNIQUE,
+            run_id TEXT NOT NULL REFERENCES runs (run_id),
+            step INTEGER NOT NULL,
+            purpose TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            parent INTEGER NOT NULL,
+            context TEXT NOT NULL,
+            forced INTEGER NOT NULL DEFAULT 0,
+            agent TEXT NOT NULL,
+            state TEXT NOT NULL,
+            leased_until REAL NOT NULL DEFAULT 0,
+            candidate_id TEXT REFERENCES candidates (candidate_id),
+            digest TEXT NOT NULL DEFAULT '',
+            idea TEXT NOT NULL DEFAULT '',
+            change TEXT NOT NULL DEFAULT '',
+            path TEXT NOT NULL DEFAULT '',
+            charged INTEGER NOT NULL DEFAULT 1,
+            owner_host TEXT NOT NULL DEFAULT '',
+            owner_pid INTEGER NOT NULL DEFAULT 0,
+            owner_started INTEGER NOT NULL DEFAULT 0,
+            claimed_at REAL NOT NULL DEFAULT 0,
+            node INTEGER,
+            answer TEXT NOT NULL DEFAULT '{}',
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX steps_by_run ON steps (run_id, state)",
+        """CREATE TABLE nodes (
+            run_id TEXT NOT NULL REFERENCES runs (run_id),
+            node INTEGER NOT NULL,
+            parent INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            step INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            speedup REAL,
+            low REAL,
+            eligible INTEGER NOT NULL,
+            charged INTEGER NOT NULL,
+            roofline_share REAL,
+            digest TEXT NOT NULL,
+            candidate_id TEXT NOT NULL REFERENCES candidates (candidate_id),
+            idea TEXT NOT NULL,
+            change TEXT NOT NULL,
+            path TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            PRIMARY KEY (run_id, node),
+            UNIQUE (run_id, digest)
+        ) STRICT""",
+        """CREATE TABLE shown (
+            run_id TEXT NOT NULL REFERENCES runs (run_id),
+            agent TEXT NOT NULL,
+            node INTEGER NOT NULL,
+            PRIMARY KEY (run_id, agent, node)
+        ) STRICT, WITHOUT ROWID""",
+    ):
+        sqlite.execute(statement)
+
+
+def _rules(sqlite: Database) -> None:
+    for statement in (
+        """CREATE TABLE rules (
+            number INTEGER PRIMARY KEY,
+            rule_id TEXT NOT NULL UNIQUE,
+            key TEXT NOT NULL UNIQUE,
+            subject TEXT NOT NULL,
+            words TEXT NOT NULL,
+            text TEXT NOT NULL,
+            wording TEXT NOT NULL,
+            state TEXT NOT NULL,
+            origin TEXT NOT NULL,
+            names TEXT NOT NULL DEFAULT '[]',
+            device TEXT NOT NULL DEFAULT '',
+            hits INTEGER NOT NULL DEFAULT 0,
+            support INTEGER NOT NULL DEFAULT 0,
+            merged_into TEXT NOT NULL DEFAULT '',
+            proposed TEXT NOT NULL DEFAULT '',
+            created_at REAL NOT NULL,
+            changed_at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE rule_failures (
+            number INTEGER PRIMARY KEY,
+            rule_id TEXT NOT NULL REFERENCES rules (rule_id),
+            task_id TEXT NOT NULL,
+            family TEXT NOT NULL,
+            candidate_id TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            lesson TEXT NOT NULL DEFAULT '',
+            created_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX rule_failures_by_candidate ON rule_failures (candidate_id)",
+        "CREATE INDEX rule_failures_by_task ON rule_failures (task_id, number)",
+        """CREATE TABLE rule_support (
+            rule_id TEXT NOT NULL REFERENCES rules (rule_id),
+            family TEXT NOT NULL,
+            hits INTEGER NOT NULL,
+            PRIMARY KEY (rule_id, family)
+        ) STRICT""",
+        "CREATE INDEX rule_support_by_family ON rule_support (family)",
+        """CREATE TABLE rule_tasks (
+            task_id TEXT PRIMARY KEY,
+            family TEXT NOT NULL,
+            kernels INTEGER NOT NULL
+        ) STRICT""",
+        "CREATE INDEX rule_tasks_by_family ON rule_tasks (family)",
+        "CREATE TABLE rule_totals (name TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT",
+        """CREATE TABLE rule_fixes (
+            rule_id TEXT NOT NULL REFERENCES rules (rule_id),
+            digest TEXT NOT NULL,
+            before TEXT NOT NULL,
+            after TEXT NOT NULL,
+            worked INTEGER NOT NULL,
+            created_at REAL NOT NULL,
+            PRIMARY KEY (rule_id, digest)
+        ) STRICT""",
+        """CREATE TABLE rule_uses (
+            rule_id TEXT NOT NULL REFERENCES rules (rule_id),
+            task_id TEXT NOT NULL,
+            kernels_before INTEGER NOT NULL,
+            broken_after INTEGER NOT NULL,
+            shown_at REAL NOT NULL,
+            PRIMARY KEY (rule_id, task_id)
+        ) STRICT""",
+        """CREATE TABLE rule_versions (
+            rule_id TEXT NOT NULL REFERENCES rules (rule_id),
+            triton TEXT NOT NULL,
+            holds INTEGER NOT NULL,
+            how TEXT NOT NULL,
+            checked_at REAL NOT NULL,
+            PRIMARY KEY (rule_id, triton)
+        ) STRICT""",
+        "CREATE TABLE rule_tritons (triton TEXT PRIMARY KEY, seen_at REAL NOT NULL, probed_at REAL) STRICT",
+        """CREATE TABLE rule_changes (
+            number INTEGER PRIMARY KEY,
+            rule_id TEXT NOT NULL,
+            action TEXT NOT NULL,
+            detail TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            changed_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX rule_changes_by_rule ON rule_changes (rule_id)",
+    ):
+        sqlite.execute(statement)
+
+
+def _adapt(sqlite: Database) -> None:
+    for statement in (
+        """CREATE TABLE adapt_campaigns (
+            seed INTEGER PRIMARY KEY,
+            next_draft INTEGER NOT NULL,
+            known_operators INTEGER NOT NULL,
+            rejected TEXT NOT NULL
+        ) STRICT""",
+        """CREATE TABLE adapt_tasks (
+            number INTEGER PRIMARY KEY,
+            seed INTEGER NOT NULL REFERENCES adapt_campaigns (seed),
+            draft INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            source TEXT NOT NULL,
+            operators TEXT NOT NULL,
+            task_id TEXT NOT NULL DEFAULT '',
+            refused TEXT NOT NULL DEFAULT '',
+            created_at REAL NOT NULL,
+            UNIQUE (seed, draft)
+        ) STRICT""",
+        """CREATE TABLE adapt_attempts (
+            number INTEGER PRIMARY KEY,
+            attempt_id TEXT NOT NULL UNIQUE,
+            task_id TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            created_at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE adapt_submissions (
+            number INTEGER PRIMARY KEY,
+            attempt_id TEXT NOT NULL REFERENCES adapt_attempts (attempt_id),
+            candidate_id TEXT NOT NULL REFERENCES candidates (candidate_id),
+            status TEXT NOT NULL,
+            own INTEGER NOT NULL,
+            rule_id TEXT NOT NULL DEFAULT '',
+            created_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX adapt_submissions_by_attempt ON adapt_submissions (attempt_id)",
+    ):
+        sqlite.execute(statement)
+
+
 def _ceilings(sqlite: Database) -> None:
     sqlite.execute(
         """CREATE TABLE ceilings (
@@ -101,7 +309,10 @@ def _ceilings(sqlite: Database) -> None:
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
-    "0003_ceilings": _ceilings,
+    "0004_runs_nodes": _runs_nodes,
+    "0005_rules": _rules,
+    "0006_adapt": _adapt,
+    "0007_ceilings": _ceilings,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 

@@ -259,3 +259,46 @@ def test_a_kernel_file_that_is_not_there_is_named(run, task_id):
 def test_every_command_has_a_help(run):
     for command in ("serve", "call", "doctor", "demo"):
         assert command in run(command, "--help", code=0).stdout
+
+
+def test_rules_are_imported_with_a_report_and_exported(run, tmp_path):
+    file = tmp_path / "theirs.txt"
+    file.write_text(
+        "You cannot use an assignment to self in a Triton kernel.||12\nnonsense\n"
+        "You cannot have an else at line 9 of the module.||4\n",
+        encoding="utf-8",
+    )
+    said = run("rules", "import", str(file), code=1).stdout
+    assert "kept as unverified: 1;" in said
+    assert "line 2: not of the form rule||count" in said
+    assert "line 3: You cannot have an else" in said
+    exported = json.loads(run("rules", "export", code=0).stdout)
+    assert "You cannot use an assignment to self in a Triton kernel." in [
+        rule["rule"] for rule in exported["rules"]
+    ]
+    assert run("rules", "export", "--format", "markdown", code=0).stdout.startswith("# Rules (")
+
+
+def test_a_person_decides_about_a_rule_and_the_decision_is_kept(run):
+    rules = json.loads(run("rules", "export", code=0).stdout)["rules"]
+    rule_id = rules[0]["rule_id"]
+    assert "retired" in run("rules", "review", rule_id, "retire", "--who", "Ada", code=0).stdout
+    assert "retire by Ada" in run("rules", "review", rule_id, "history", code=0).stdout
+    assert rule_id not in run("rules", "export", code=0).stdout
+    assert "0 rules wait for a person" in run("rules", "review", code=0).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["import", "nowhere.txt"], "nowhere.txt"),
+        (["review", "rule_x", "confirm"], "'rule_x'"),
+        (["review", "rule_x", "destroy"], "destroy"),
+    ],
+)
+def test_a_bad_request_about_rules_is_one_line(run, arguments, said):
+    assert said in run("rules", *arguments, code=2).stderr
+
+
+def test_probes_need_workers(run):
+    assert "no probe can be run" in run("rules", "probe", code=3).stderr

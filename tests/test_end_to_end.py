@@ -104,6 +104,41 @@ async def test_a_kernel_is_judged_in_both_eras_of_the_protocol(home, mode):
     nothing_left(home)
 
 
+def test_a_synthetic_task_is_drawn_attempted_and_learned_from(server):
+    task = server.called("adapt_on_task", agent="a")
+    while task.get("status") == "running":
+        task = server.called("job_status", job_id=task["job_id"], wait_seconds=30)
+        task = task.get("result", task)
+    attempt = {"agent": "a", "attempt_id": task["attempt_id"]}
+    wrong = textwrap.dedent("""
+        import torch, triton
+        import triton.language as tl
+
+        @triton.jit
+        def kernel(x_ptr, BLOCK: tl.constexpr):
+            o = tl.arange(0, BLOCK)
+            tl.store(x_ptr + o, tl.tanh(tl.load(x_ptr + o)))
+
+        class ModelNew(torch.nn.Module):
+            def forward(self, x, *others):
+                kernel[(1,)](x, BLOCK=1)
+                return x
+    """)
+    failed = server.called("adapt_on_task", kernel=wrong, **attempt)
+    assert (failed["status"], failed["lesson_wanted"]) == ("compile_error", True)
+    lesson = "You cannot call a function that the language module of Triton does not define."
+    assert server.called("adapt_on_task", lesson=lesson, **attempt)["rule"]["rule_id"]
+    itself = task["text"].replace("class Model(", "class ModelNew(")
+    right = server.called("adapt_on_task", kernel=itself, **attempt)
+    assert right["status"] == "correct"
+    assert "Torch did all the work" in right["next_step"]
+    following = server.called("adapt_on_task", agent="a")
+    assert following["operators"] != task["operators"]
+    report = server.called("adapt_on_task", report=True)
+    assert (report["tasks_taken"], report["tasks_tried"], report["lessons"]) == (2, 1, 1)
+    assert report["operators_known"] > 200
+
+
 def test_a_request_that_is_wrong_starts_no_worker(home):
     with served(home) as server:
         said = server.refused("compile_and_verfy", task_id="task_1", kernel=kernel())

@@ -13,6 +13,8 @@ import pytest
 from processes import all_gone, descendants
 from served import PATIENCE_S, environment, kernel, nothing_left, served
 
+from adaexplore_mcp.tools import TOOLS
+
 ROOT = Path(__file__).parents[1]
 LINKED = ("tools", "memory_store", "prompts")
 """Folders at the top of the repository, which are no packages of that name once installed."""
@@ -112,7 +114,7 @@ def test_the_installed_command_judges_a_kernel_from_any_folder(installed, home, 
     elsewhere.mkdir()
     (elsewhere / "tools.py").write_text("raise RuntimeError('the working folder is searched')\n")
     with served(home, command=[installed / "bin/adaexplore-mcp"], cwd=elsewhere) as server:
-        assert len(server.ask("tools/list")["tools"]) == 7
+        assert len(server.ask("tools/list")["tools"]) == len(TOOLS)
         assert len(server.called("list_tasks")["tasks"]) == 6
         task_id = server.task()
         assert server.status(kernel(), task_id=task_id) == "correct"

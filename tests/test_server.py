@@ -111,11 +111,11 @@ async def test_every_schema_is_one_that_strict_hosts_take(settings):
 
 
 async def test_the_list_costs_a_conversation_little(settings):
-    """At 3.6 characters a token; fifteen tools may take 4,000 together, so these nine 2,900."""
+    """At 3.6 characters a token; all tools together, so each new one has to be short."""
     tokens = (
         sum(len(json.dumps(tool, separators=(",", ":"))) for tool in (await listed(settings)).values()) / 3.6
     )
-    assert tokens < 2900
+    assert tokens < 4700
 
 
 async def test_the_list_is_the_same_every_time_and_in_both_eras(settings):

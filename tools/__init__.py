@@ -6,10 +6,13 @@ from typing import Literal
 
 from mcp.types import CallToolResult, ToolAnnotations
 
+from adaexplore_mcp.tools.adapt import adapt_on_task
 from adaexplore_mcp.tools.artifacts import read_artifact
 from adaexplore_mcp.tools.evaluate import benchmark_kernel, compile_and_verify, profile_kernel
 from adaexplore_mcp.tools.jobs import cancel_job, job_status
 from adaexplore_mcp.tools.machine import get_device
+from adaexplore_mcp.tools.rules import get_skill_rules, review_rules
+from adaexplore_mcp.tools.search import get_kernel, get_run, search_step
 from adaexplore_mcp.tools.tasks import list_tasks, register_task
 
 __all__ = ["TOOLS", "ToolEntry", "tools_of"]
@@ -52,6 +55,12 @@ TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(compile_and_verify, idempotent=False, core=True),
     ToolEntry(benchmark_kernel, idempotent=False, core=True),
     ToolEntry(profile_kernel, core=True),
+    ToolEntry(search_step, idempotent=False, core=True),
+    ToolEntry(get_run, read_only=True, core=True),
+    ToolEntry(get_kernel, idempotent=False, core=True),
+    ToolEntry(get_skill_rules, core=True),
+    ToolEntry(review_rules, idempotent=False),
+    ToolEntry(adapt_on_task, idempotent=False),
     ToolEntry(job_status, read_only=True, core=True),
     ToolEntry(cancel_job, destructive=True, core=True),
     ToolEntry(get_device, read_only=True),

@@ -23,7 +23,7 @@ from adaexplore_mcp.tools.parameters import (
     wait_of,
 )
 
-__all__ = ["benchmark_kernel", "compile_and_verify", "profile_kernel"]
+__all__ = ["benchmark_kernel", "candidate_of", "compile_and_verify", "profile_kernel"]
 
 Kernel = Annotated[
     str,
@@ -56,7 +56,7 @@ async def compile_and_verify(
     """
     services = services_of(ctx)
     wait_s = wait_of(services, wait_seconds)
-    source = await _candidate(services, kernel, kernel_path, node_id)
+    source = await candidate_of(services, kernel, kernel_path, node_id)
     await services.tasks.get(task_id)
     request = VerifyRequest(
         task_id=task_id,
@@ -114,7 +114,7 @@ async def benchmark_kernel(
     """
     services = services_of(ctx)
     wait_s = wait_of(services, wait_seconds)
-    source = await _candidate(services, kernel, kernel_path, node_id)
+    source = await candidate_of(services, kernel, kernel_path, node_id)
     await services.tasks.get(task_id)
     request = BenchmarkRequest(
         task_id=task_id,
@@ -168,7 +168,7 @@ async def profile_kernel(
     """
     services = services_of(ctx)
     wait_s = wait_of(services, wait_seconds)
-    source = await _candidate(services, kernel, kernel_path, node_id)
+    source = await candidate_of(services, kernel, kernel_path, node_id)
     await services.tasks.get(task_id)
     request = VerifyRequest(
         task_id=task_id, source=source, target=target, timeout_s=timeout_seconds, agent=agent
@@ -194,8 +194,13 @@ async def profile_kernel(
     return answer(result.to_wire(), response_format)
 
 
-async def _candidate(services: Services, kernel: str, kernel_path: str, node_id: str) -> bytes:
-    """Return the bytes of the candidate, however it was named."""
+async def candidate_of(services: Services, kernel: str, kernel_path: str, node_id: str) -> bytes:
+    """Return the bytes of the candidate, however it was named.
+
+    Raises:
+        RequestError: It was named not once, or cannot be read.
+        NotFoundError: There is none with this id.
+    """
     given = [
         name
         for name, value in (("kernel", kernel), ("kernel_path", kernel_path), ("node_id", node_id))

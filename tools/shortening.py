@@ -27,7 +27,9 @@ def shorten(data: Data) -> Data:
     """
     if isinstance(result := data.get("result"), dict):
         return data | {"result": shorten(result)}
-    if _size(data) <= BUDGET_CHARACTERS:
+    if (
+        _size(data) <= BUDGET_CHARACTERS or "instructions" in data
+    ):  # a task to work on is of use as a whole only
         return data
     data, omitted = copy.deepcopy(data), []
     for name, step in STEPS:

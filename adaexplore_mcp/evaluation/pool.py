@@ -39,7 +39,7 @@ from adaexplore_mcp.evaluation.wire import FrameError
 __all__ = ["Role", "WorkerPool", "Workers"]
 
 ParentKind = Literal["interpret", "compile", "cuda"]
-Role = Literal["candidate", "reference", "compile", "gpu_candidate", "gpu_reference"]
+Role = Literal["candidate", "reference", "compile", "synthesis", "gpu_candidate", "gpu_reference"]
 
 SPARE_ROLES: frozenset[Role] = frozenset({"candidate", "compile", "gpu_candidate"})
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")

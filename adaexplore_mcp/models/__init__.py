@@ -5,6 +5,7 @@ out on the wire, so an answer costs no tokens for what it does not say. No float
 becomes None.
 """
 
+from adaexplore_mcp.models.adapt import AdaptReport, AttemptOutcome, Learned, TaskToAttempt, TensOfTasks
 from adaexplore_mcp.models.jobs import JobPage, JobView
 from adaexplore_mcp.models.machine import Check, Device, DeviceState
 from adaexplore_mcp.models.outcomes import (
@@ -24,6 +25,29 @@ from adaexplore_mcp.models.outcomes import (
     VerifyRequest,
 )
 from adaexplore_mcp.models.profile import Basis, Bound, Cause, Profile
+from adaexplore_mcp.models.rules import (
+    Review,
+    ReviewAction,
+    RuleFix,
+    RulePage,
+    RulesRequest,
+    RuleState,
+    RuleView,
+)
+from adaexplore_mcp.models.searches import (
+    ContextMode,
+    Edit,
+    KernelAnswer,
+    KernelFormat,
+    NodeRow,
+    RunPage,
+    RunRow,
+    RunView,
+    RunViewName,
+    SearchAnswer,
+    SearchRequest,
+    StartKernel,
+)
 from adaexplore_mcp.models.tasks import (
     Domain,
     LibraryOps,
@@ -43,8 +67,10 @@ from adaexplore_mcp.models.timing import Clock, Conclusion, Effort, Latency, Spe
 from adaexplore_mcp.models.values import FiniteFloat, Parameter, Value, json_safe
 
 __all__ = [
+    "AdaptReport",
     "ArtifactPage",
     "ArtifactRef",
+    "AttemptOutcome",
     "Basis",
     "BenchmarkRequest",
     "Bound",
@@ -53,9 +79,11 @@ __all__ = [
     "Clock",
     "CompiledKernel",
     "Conclusion",
+    "ContextMode",
     "Device",
     "DeviceState",
     "Domain",
+    "Edit",
     "Effort",
     "ErrorExcerpt",
     "Evidence",
@@ -63,8 +91,12 @@ __all__ = [
     "FiniteFloat",
     "JobPage",
     "JobView",
+    "KernelAnswer",
+    "KernelFormat",
     "Latency",
+    "Learned",
     "LibraryOps",
+    "NodeRow",
     "Outcome",
     "Parameter",
     "Policy",
@@ -72,16 +104,32 @@ __all__ = [
     "PrecisionClass",
     "Profile",
     "RegisterRequest",
+    "Review",
+    "ReviewAction",
     "RewardBaseline",
+    "RuleFix",
+    "RulePage",
+    "RuleState",
+    "RuleView",
+    "RulesRequest",
+    "RunPage",
+    "RunRow",
+    "RunView",
+    "RunViewName",
     "Scope",
+    "SearchAnswer",
+    "SearchRequest",
     "SizeRange",
     "Speedup",
     "Stage",
+    "StartKernel",
     "Status",
     "Target",
     "TaskFormat",
     "TaskPage",
     "TaskSummary",
+    "TaskToAttempt",
+    "TensOfTasks",
     "TensorSpec",
     "Timing",
     "Value",

@@ -2,7 +2,7 @@
 
 from adaexplore_mcp.services.container import Collaborators, Connect, Services
 from adaexplore_mcp.services.jobs import Call, JobService
-from adaexplore_mcp.services.ports import Evaluations, Notify, Report, Tasks
+from adaexplore_mcp.services.ports import Evaluations, Notify, Report, Rules, Tasks
 
 __all__ = [
     "Call",
@@ -12,6 +12,7 @@ __all__ = [
     "JobService",
     "Notify",
     "Report",
+    "Rules",
     "Services",
     "Tasks",
 ]

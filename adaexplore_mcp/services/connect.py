@@ -8,9 +8,14 @@ from adaexplore_mcp.evaluation.devices import find
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.synthesizer import Synthesizer
 from adaexplore_mcp.memory_store import Store
+from adaexplore_mcp.rules import family_of, operators_of
+from adaexplore_mcp.services.adapt import AdaptService
 from adaexplore_mcp.services.container import Collaborators
 from adaexplore_mcp.services.evaluation import EvaluationService
+from adaexplore_mcp.services.probing import Prober
+from adaexplore_mcp.services.rules import RuleService, TaskTraits
 from adaexplore_mcp.services.tasks import TaskService
 from adaexplore_mcp.settings import Settings
 
@@ -32,4 +37,13 @@ def connect(settings: Settings, store: Store) -> Collaborators:
     jobs = max(1, len(os.sched_getaffinity(0)) // settings.parallel)
     evaluator = Evaluator(pool, settings.target, memory_bytes, devices, jobs)
     tasks = TaskService(store, evaluator)
-    return Collaborators(tasks, EvaluationService(settings, store, tasks, evaluator))
+
+    async def describe(task_id: str) -> TaskTraits:
+        definition = await tasks.definition(task_id)
+        texts = {**definition.files, "": definition.extra}
+        return TaskTraits(family_of(texts, definition.entry), operators_of(texts.values()))
+
+    rules = RuleService(store, describe, Prober(pool, settings.target))
+    evaluations = EvaluationService(settings, store, tasks, evaluator, rules)
+    adapt = AdaptService(store, tasks, evaluations, rules, Synthesizer(pool, settings.target))
+    return Collaborators(tasks, evaluations, rules, adapt)

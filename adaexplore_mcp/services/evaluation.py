@@ -28,6 +28,7 @@ from adaexplore_mcp.models import (
 from adaexplore_mcp.services.builtin import builtins
 from adaexplore_mcp.services.messages import not_found, shortened
 from adaexplore_mcp.services.ports import Report
+from adaexplore_mcp.services.rules import RuleService
 from adaexplore_mcp.services.tasks import TaskService
 from adaexplore_mcp.settings import Settings
 
@@ -51,13 +52,17 @@ class EvaluationService:
         store: Where outcomes are kept.
         tasks: Where tasks come from.
         evaluator: Who judges.
+        rules: What failures taught.
     """
 
-    def __init__(self, settings: Settings, store: Store, tasks: TaskService, evaluator: Evaluator) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, tasks: TaskService, evaluator: Evaluator, rules: RuleService
+    ) -> None:
         self._settings = settings
         self._store = store
         self._tasks = tasks
         self._evaluator = evaluator
+        self._rules = rules
         self._told = 0
 
     async def verify(self, request: VerifyRequest, report: Report) -> Outcome:
@@ -165,6 +170,8 @@ class EvaluationService:
         task = await self._tasks.known(request.task_id, report)
         told, self._told = await self._store.evaluations.told_since(self._told)
         self._evaluator.spend_trials(told)
+        if warnings := await self._rules.warnings(request.source):
+            report(f"{len(warnings)} known rules touch this source; {warnings[0]}")
         evaluation = await self._evaluator.verify(
             task.definition,
             task.plans,
@@ -176,7 +183,7 @@ class EvaluationService:
             report=report,
             race=race,
         )
-        return await self._store.evaluations.record(
+        outcome = await self._store.evaluations.record(
             evaluation.outcome,
             request.source,
             receipt=evaluation.receipt,
@@ -184,6 +191,7 @@ class EvaluationService:
             agent=request.agent,
             elapsed_s=time.monotonic() - started,
         )
+        return await self._rules.learn(outcome, request.source, request.agent)
 
     async def device(self) -> Device:
         """Say what this machine can judge, and what it cannot."""

@@ -44,7 +44,7 @@ def view_of(job: JobRecord) -> JobView:
 
 def _about(arguments: Mapping[str, Any]) -> str:
     """Say in a few words what a job's arguments ask for."""
-    named = (arguments.get(name) for name in ("task_id", "name", "entry", "node_id"))
+    named = (arguments.get(name) for name in ("task_id", "name", "entry", "node_id", "run_id", "step_id"))
     return " ".join(str(each) for each in named if each)[:200]
 
 

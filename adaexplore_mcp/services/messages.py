@@ -9,7 +9,7 @@ from adaexplore_mcp.errors import AdaExploreError, NotFoundError, RequestError, 
 
 __all__ = ["failure_of", "nearest", "nearest_handles", "not_found", "shortened"]
 
-HANDLED = frozenset({"artifact", "candidate", "job", "receipt", "task"})
+HANDLED = frozenset({"artifact", "attempt", "candidate", "job", "node", "receipt", "run", "step", "task"})
 """What is known by a handle: its kind, an underscore and characters that mean nothing."""
 
 logger = logging.getLogger(__name__)

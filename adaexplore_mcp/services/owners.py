@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adaexplore_mcp.memory_store import JobRecord, Owner
 
-__all__ = ["is_gone", "this_process"]
+__all__ = ["has_ended", "is_gone", "this_process"]
 
 STALE_S = 15.0
 """A heartbeat older than this means that an owner we cannot see is gone; it beats every 2 s."""
@@ -22,10 +22,20 @@ def this_process() -> Owner:
 
 def is_gone(job: JobRecord) -> bool:
     """Say whether the owner of a running job can no longer finish it."""
-    if job.owner.host == _host():
-        # A stopped or starved owner keeps its job: its heartbeat says less than the process table.
-        return _start_time(job.owner.pid) != job.owner.started
-    return time.time() - job.heartbeat_at > STALE_S
+    return has_ended(job.owner, job.heartbeat_at + STALE_S)
+
+
+def has_ended(owner: Owner, until: float) -> bool:
+    """Say whether a process has ended.
+
+    Args:
+        owner: The process.
+        until: Until when it counts as alive where it cannot be seen from here, in seconds since the epoch.
+    """
+    if owner.host == _host():
+        # A stopped or starved owner keeps its work: a heartbeat says less than the process table.
+        return _start_time(owner.pid) != owner.started
+    return time.time() > until
 
 
 def _start_time(pid: int) -> int | None:

@@ -1,6 +1,6 @@
 """What the tools need from the domains: the seams at which tests put stand-ins."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adaexplore_mcp.models import (
     BenchmarkRequest,
@@ -9,12 +9,20 @@ from adaexplore_mcp.models import (
     Outcome,
     Profile,
     RegisterRequest,
+    Review,
+    RulePage,
+    RulesRequest,
+    RuleView,
     TaskPage,
     TaskSummary,
     VerifyRequest,
 )
 
-__all__ = ["Evaluations", "Notify", "Report", "Tasks"]
+if TYPE_CHECKING:
+    from adaexplore_mcp.evaluation.synthesis import Siblings
+    from adaexplore_mcp.evaluation.synthesizer import Drawn, Operators
+
+__all__ = ["Evaluations", "Notify", "Report", "Rules", "Synthesis", "Tasks"]
 
 
 class Report(Protocol):
@@ -131,3 +139,76 @@ class Evaluations(Protocol):
 
     async def aclose(self) -> None:
         """End every process of ours and remove what they left."""
+
+
+class Rules(Protocol):
+    """What failures taught."""
+
+    due: bool
+    """Whether another Triton was seen, with which no probe was run."""
+
+    async def get(self, request: RulesRequest) -> RulePage:
+        """Return the rules that matter for a task, a kernel or a query, best first.
+
+        Raises:
+            NotFoundError: There is no such task.
+        """
+        ...
+
+    async def rules_for(self, *, task_id: str = "", limit: int = 20) -> list[RuleView]:
+        """Return the rules that matter most for a task, best first, and count them as shown to it."""
+        ...
+
+    async def lesson(self, outcome_or_candidate_id: Outcome | str, text: str, agent: str) -> RuleView:
+        """Take an agent's wording of what one of its own failures teaches.
+
+        Raises:
+            NotFoundError: No such attempt.
+            RequestError: It did not fail, is someone else's, has its lesson, or the text is none; says which and why.
+        """
+        ...
+
+    async def review(self, review: Review) -> RuleView:
+        """Do what an agent may do to a rule: reword, merge, propose to retire.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made; says why.
+        """
+        ...
+
+    async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
+        """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: There is nothing proposed.
+        """
+        ...
+
+    async def probe_if_due(self) -> None:
+        """Run the probes where another Triton was seen; what fails is logged."""
+
+    async def teaches(self, candidate_id: str) -> bool:
+        """Tell whether a candidate has a failure that a lesson can be about."""
+        ...
+
+
+class Synthesis(Protocol):
+    """Draws synthetic tasks."""
+
+    async def operators(self) -> "Operators":
+        """Return the operators of the installed torch.
+
+        Raises:
+            WorkerError: No worker can be had.
+        """
+        ...
+
+    async def draw(self, seed: int, first: int, siblings: "Siblings", wanted: int) -> "Drawn":
+        """Draw tasks that follow a draft, until there are as many as wanted.
+
+        Raises:
+            WorkerError: No worker can be had.
+        """
+        ...

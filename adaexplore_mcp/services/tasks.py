@@ -234,18 +234,26 @@ class TaskService:
             NotFoundError: There is none with this id; names the nearest.
         """
         summary = await self.get(task_id)
-        record = await self._store.tasks.get(task_id)
-        definition = (
-            self._builtins[task_id].definition
-            if record is None
-            else Definition.model_validate(record.content["definition"])
-        )
+        definition = await self.definition(task_id)
         contract = definition.model_dump(mode="json", exclude={"files", "extra", "baseline"})
         parts = [json.dumps({"name": summary.name, **contract}, indent=1, ensure_ascii=False)]
         parts += [f"# --- {path}\n{text}" for path, text in definition.files.items()]
         if definition.extra:
             parts.append(f"# --- source, run after the file\n{definition.extra}")
         return "\n\n".join(parts)
+
+    async def definition(self, task_id: str) -> Definition:
+        """Return what a task is, without examining it.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+        """
+        record = await self._store.tasks.get(task_id)
+        if record is not None:
+            return Definition.model_validate(record.content["definition"])
+        if task_id in self._builtins:
+            return self._builtins[task_id].definition
+        raise await self._unknown(task_id)
 
     async def known(self, task_id: str, report: Report) -> KnownTask:
         """Return a task ready to be judged against; a built-in one is examined at its first use.

@@ -5,7 +5,7 @@ from adaexplore_mcp.memory_store import candidate_id_of, content_handle, new_han
 
 
 def test_handles_are_short_and_safe_to_copy():
-    for prefix in ("job", "rcpt", "art", "out"):
+    for prefix in ("job", "rcpt", "art", "out", "att"):
         assert re.fullmatch(rf"{prefix}_[a-z2-9]{{12}}", new_handle(prefix))
 
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from adaexplore_mcp.errors import NotFoundError, TaskError, WorkerLostError
+from adaexplore_mcp.errors import NotFoundError, RequestError, TaskError, WorkerLostError
+from adaexplore_mcp.evaluation.synthesis import SyntheticTask
+from adaexplore_mcp.evaluation.synthesizer import Drawn, Operators
 from adaexplore_mcp.memory_store import TaskRecord, content_handle
 from adaexplore_mcp.models import (
     Cause,
@@ -27,6 +29,7 @@ from adaexplore_mcp.models import (
     Facts,
     Outcome,
     Profile,
+    RuleView,
     Scope,
     Speedup,
     TaskPage,
@@ -36,6 +39,8 @@ from adaexplore_mcp.models import (
     WorkloadReport,
 )
 from adaexplore_mcp.services import Collaborators, Services
+from adaexplore_mcp.services.adapt import AdaptService
+from adaexplore_mcp.services.rules import RuleService
 
 CONNECT = "adaexplore_mcp.services.connect"
 """The module that this one stands in for."""
@@ -168,6 +173,7 @@ class StandInEvaluations:
     home: object
     gate: anyio.Event = field(default_factory=anyio.Event)
     """Set by a test to let `gated` candidates end."""
+    times: bool = False
     begun: int = 0
     cancelled: anyio.Event = field(default_factory=anyio.Event)
     closed: bool = False
@@ -216,6 +222,8 @@ class StandInEvaluations:
                 )
             case ["compile_error"]:
                 return verdict.model_copy(update={"status": "compile_error", "summary": "Does not compile."})
+            case ["torch"]:
+                return verdict.model_copy(update={"facts": Facts(operators={"mm": 1}, own_share=0.0)})
             case ["unsupported"]:
                 return verdict.model_copy(update={"status": "unsupported", "summary": "Needs a GPU."})
             case ["gated"]:
@@ -300,8 +308,51 @@ async def _wait_in(action, report):
                 await anyio.sleep(0.15)
 
 
+@dataclass
+class StandInLessons:
+    """Refuses what does not begin as a rule does; a task that is shown rules is shown all."""
+
+    rules: list = field(default_factory=list)
+
+    async def lesson(self, outcome_or_candidate_id, text, agent):
+        if not text.startswith("You cannot "):
+            raise RequestError('It must begin with "You cannot ".', "Word it again.")
+        rule = RuleView(rule_id=f"rule_{len(self.rules)}", rule=text, provenance=f"told by {agent}")
+        self.rules.append(rule)
+        return rule
+
+    async def rules_for(self, *, task_id="", limit=20):
+        return self.rules[:limit]
+
+    async def teaches(self, candidate_id):
+        return True
+
+
+@dataclass
+class StandInSynthesis:
+    """Draws two tasks from every four drafts; the second of seed 13 is no task, nor is any of seed 14."""
+
+    async def operators(self):
+        return Operators(("F.gelu", "torch.sum", "nn.Linear"), {})
+
+    async def draw(self, seed, first, siblings, wanted):
+        drawn = Drawn(first + 4)
+        drawn.rejected["constant"] = 2
+        for number in (first, first + 2):
+            bad = seed == 14 or (seed, number) == (13, 2)
+            text = f"{'# not a task, ' if bad else ''}class Model: {seed}, {number}"
+            drawn.tasks.append(SyntheticTask(number, text, ("F.gelu", "torch.sum", "F.gelu")))
+        return drawn
+
+
 def connect(settings, store):
-    return Collaborators(StandInTasks(store), StandInEvaluations(store, settings.home))
+    return collaborators(store, StandInEvaluations(store, settings.home))
+
+
+def collaborators(store, evaluations):
+    tasks = StandInTasks(store)
+    adapt = AdaptService(store, tasks, evaluations, StandInLessons(), StandInSynthesis())
+    return Collaborators(tasks, evaluations, RuleService(store), adapt)
 
 
 def services_of(settings):

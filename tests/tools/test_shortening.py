@@ -150,3 +150,9 @@ def test_no_lone_surrogate_leaves():
     result = answer({"summary": "a\ud800b"})
     assert result.model_dump_json()
     assert result.structured_content == {"summary": "a?b"}
+
+
+def test_a_task_to_work_on_is_left_whole():
+    task = {"summary": "a task", "instructions": "do it", "rules": ["x" * 300] * 20, "text": "y" * 3000}
+    assert shorten(task) == task
+    assert shorten({"result": task}) == {"result": task}

@@ -45,7 +45,7 @@ from adaexplore_mcp.evaluation.workers.tensors import as_bytes, decode, dtype_na
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
 from adaexplore_mcp.evaluation.workers.widening import Call, widened_call
 
-__all__ = ["Machine", "run", "serve"]
+__all__ = ["Machine", "Reference", "StandInMachine", "run", "serve"]
 
 Reply = tuple[dict[str, Any], list[int]]
 WHOLE, LARGEST_WHOLE = "whole numbers", 8
@@ -96,7 +96,7 @@ class Machine(Protocol):
         ...
 
 
-class _StandInMachine:
+class StandInMachine:
     """A GPU that is not there: see `standin`."""
 
     space = HOST
@@ -130,12 +130,12 @@ class _StandInMachine:
 
 def run(connection: Connection, folder: Path) -> None:
     """Answer requests until the server closes the connection."""
-    serve(connection, folder, _StandInMachine())
+    serve(connection, folder, StandInMachine())
 
 
 def serve(connection: Connection, folder: Path, machine: Machine) -> None:
     """Answer requests until the server closes the connection."""
-    reference = _Reference(folder, machine)
+    reference = Reference(folder, machine)
     operations: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
         "collect": reference.collect,
         "load": reference.load,
@@ -162,7 +162,14 @@ def serve(connection: Connection, folder: Path, machine: Machine) -> None:
             os.close(descriptor)
 
 
-class _Reference:
+class Reference:
+    """What is asked of one task; every operation returns its reply and the descriptors that go with it.
+
+    Args:
+        folder: For its files.
+        machine: Where it runs.
+    """
+
     def __init__(self, folder: Path, machine: Machine) -> None:
         self.folder = folder / "task"
         self.folder.mkdir()

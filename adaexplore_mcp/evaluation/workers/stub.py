@@ -48,6 +48,7 @@ SESSION_ROLES = {
     "candidate": "adaexplore_mcp.evaluation.workers.candidate",
     "compile": "adaexplore_mcp.evaluation.workers.compilation",
     "reference": "adaexplore_mcp.evaluation.workers.reference",
+    "synthesis": "adaexplore_mcp.evaluation.workers.synthesis",
     "gpu_candidate": "adaexplore_mcp.evaluation.workers.cuda.candidate",
     "gpu_reference": "adaexplore_mcp.evaluation.workers.cuda.reference",
 }
@@ -60,7 +61,7 @@ LAST_WORDS = {"compile": "adaexplore_mcp.evaluation.workers.compilation"}
 GUARDED_ROLES = {"reference"}
 """These hold what a candidate must not see: closed to other processes of the same user. On a GPU they close themselves."""
 
-MEMORY_FILE_ROLES = {"reference", "gpu_reference"}
+MEMORY_FILE_ROLES = {"reference", "synthesis", "gpu_reference"}
 """These hand over files of their own making; a candidate fills those that it is given."""
 
 HARNESS_FAILED = 70

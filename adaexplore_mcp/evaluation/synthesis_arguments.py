@@ -1,0 +1,635 @@
+"""What an operator is called with: an argument for each parameter, by its name, that fits the value so far.
+
+An operator that has a required parameter whose name is not known here is no operator that can be drawn.
+"""
+
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["DTYPES", "FIRST", "Call", "Input", "Operator", "Parameter", "Shape", "Site", "Sizes", "fill"]
+
+Shape = tuple[int, ...]
+DTYPES = ("float32", "float16", "bfloat16")
+EDGES = (
+    2,
+    3,
+    5,
+    7,
+    8,
+    12,
+    13,
+    16,
+    17,
+    24,
+    31,
+    32,
+    33,
+    48,
+    63,
+    64,
+    65,
+    96,
+    100,
+    127,
+    128,
+    129,
+    200,
+    255,
+    257,
+    500,
+    513,
+    1000,
+    1025,
+)
+"""Sizes: powers of two, their neighbours, and some that are neither."""
+LARGEST = {1: 70_000, 2: 1025, 3: 257, 4: 33, 5: 9}
+"""Largest size of a dimension, by the number of dimensions."""
+MOST_ELEMENTS = 1 << 17
+"""Of an input."""
+VARIED = 0.35
+"""How often an optional argument is given."""
+FIRST = frozenset({"input", "x", "x1", "input1", "self", "tensor", "query", "anchor", "tensors", "y"})
+"""Names of parameters that take the value so far."""
+NAMES = ("y", "z", "u", "v", "w", "s", "t", "r")
+"""Names of inputs beside the first."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an operator.
+
+    Args:
+        name: Of the parameter.
+        required: It has no default.
+    """
+
+    name: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A documented function or module of torch.
+
+    Args:
+        name: As a task writes it: nn.Linear, F.gelu, torch.sum.
+        family: What it is for.
+        parameters: Of the function, or of the module's constructor.
+        forward: Of a module's call; None for a function.
+    """
+
+    name: str
+    family: str
+    parameters: tuple[Parameter, ...]
+    forward: tuple[Parameter, ...] | None = None
+
+    @property
+    def plain(self) -> str:
+        """The name without its module."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def taken(self) -> tuple[Parameter, ...]:
+        """Parameters of the call that takes the value so far."""
+        return self.parameters if self.forward is None else self.forward
+
+    def fits(self, rank: int) -> bool:
+        """Tell whether it may take a value of so many dimensions, by the number in its name: Conv2d takes four."""
+        found = re.search(r"[1-3]d(_|$)", self.plain)
+        return found is None or self.family == "layout" or int(found.group()[0]) + 2 == rank
+
+    @property
+    def unknown(self) -> str:
+        """A required parameter for which nothing is known here; empty if there is none."""
+        behind = [*self.taken[1:], *(self.parameters if self.forward is not None else ())]
+        return next((each.name for each in behind if each.required and each.name not in FILLED), "")
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a task.
+
+    Args:
+        name: In the signature of `forward`.
+        text: What makes it.
+        shape: Of what that gives.
+    """
+
+    name: str
+    text: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator with its arguments.
+
+    Args:
+        module: What makes the module; empty for a function.
+        text: The call; `$module` stands for the module.
+        inputs: That it brings.
+    """
+
+    module: str
+    text: str
+    inputs: tuple[Input, ...]
+
+
+@dataclass
+class Sizes:
+    """A task's size constants, by name; distinct, so that a size is known by its value."""
+
+    values: dict[str, int] = field(default_factory=dict)
+
+    def add(self, value: int) -> str:
+        """Return the name of a size, a new one where there is none yet; 1 has no name."""
+        if value == 1:
+            return "1"
+        name = self.text(value)
+        if not name.isidentifier():
+            name = f"N{len(self.values)}"
+            self.values[name] = value
+        return name
+
+    def text(self, value: int) -> str:
+        """Return a size as a task writes it."""
+        return next((name for name, known in self.values.items() if known == value), str(value))
+
+
+class Site:
+    """The place that an operator is drawn for.
+
+    Args:
+        rng: Decides.
+        sizes: The task's size constants; new ones are added.
+        shape: Of the value so far.
+        dtype: Of the value so far.
+        operator: Its name without its module.
+        inputs: How many the task has.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        sizes: Sizes,
+        shape: Shape,
+        dtype: str,
+        *,
+        operator: str = "",
+        inputs: int = 0,
+    ) -> None:
+        self.rng = rng
+        self.sizes = sizes
+        self.shape = shape
+        self.dtype = dtype
+        self.operator = operator
+        self.inputs: list[Input] = []
+        self._before = inputs
+        self.axis = rng.randrange(len(shape)) if shape else 0
+        self.inner = self.pick(EDGES[1:13])
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions of the value so far."""
+        return len(self.shape)
+
+    @property
+    def channels(self) -> int:
+        """Size of the dimension that convolutions call channels."""
+        return self.shape[1] if self.rank > 1 else self.shape[0] if self.shape else 1
+
+    @property
+    def spatial(self) -> int:
+        """Smallest size behind batch and channels."""
+        return min(self.shape[2:], default=1)
+
+    def pick(self, values: Sequence[int]) -> int:
+        """Draw a number."""
+        return self.rng.choice(values)
+
+    def one_of(self, *texts: str) -> str:
+        """Draw a text."""
+        return self.rng.choice(texts)
+
+    # --- inputs
+
+    def first_input(self, rank: int) -> Input:
+        """Draw the value that a task begins with."""
+        shape: list[int] = []
+        for _ in range(rank):
+            room = MOST_ELEMENTS // math.prod(shape)
+            usable = [size for size in EDGES if size <= min(room, LARGEST[rank]) and size not in shape]
+            if rank == 1:
+                usable = [1000, 4097, 65_537, 12_345, 513]
+            shape.append(1 if not usable or (rank > 1 and self.rng.random() < 0.1) else self.pick(usable))
+        if math.prod(shape) < 2:
+            shape[-1] = 17
+        return self._laid_out(tuple(shape), self.one_of("normal", "normal", "normal", "normal", "positive"))
+
+    def _laid_out(self, shape: Shape, values: str) -> Input:
+        """Return the first input, now and then one that does not lie in memory row by row."""
+        names = [self.sizes.add(size) for size in shape]
+        layout = self.rng.random()
+        if len(shape) > 1 and layout < 0.12:
+            text = f"{self._random([*names[:-2], names[-1], names[-2]], values)}.transpose(-2, -1)"
+        elif layout < 0.2:
+            text = f"{self._random([*names[:-1], f'2 * {names[-1]}'], values)}[..., ::2]"
+        else:
+            text = self._random(names, values)
+        return Input("x", text, shape)
+
+    def _random(self, names: Sequence[str], values: str) -> str:
+        shape = ", ".join(names)
+        dtype = "" if self.dtype == "float32" else f", dtype=torch.{self.dtype}"
+        if values == "positive":
+            return f"(torch.rand({shape}{dtype}) + 0.1)"
+        if values == "probability":
+            return f"torch.rand({shape}{dtype})"
+        if values == "signs":
+            return f"(2 * torch.randint(0, 2, ({shape},)) - 1).to(torch.{self.dtype})"
+        return f"torch.randn({shape}{dtype})"
+
+    def tensor(self, shape: Sequence[int], values: str = "normal") -> str:
+        """Add a floating input and return its name."""
+        names = [self.sizes.text(size) for size in shape]
+        return self._added(self._random(names, values), tuple(shape))
+
+    def indices(self, shape: Sequence[int], limit: int) -> str:
+        """Add an input of int64 below a limit and return its name."""
+        names = ", ".join(self.sizes.text(size) for size in shape)
+        return self._added(f"torch.randint(0, {self.sizes.text(limit)}, ({names},))", tuple(shape))
+
+    def _added(self, text: str, shape: Shape) -> str:
+        name = NAMES[(self._before - 1 + len(self.inputs)) % len(NAMES)]
+        self.inputs.append(Input(name, text, shape))
+        return name
+
+    def partner(self) -> str:
+        """Add an input that broadcasts with the value so far, at times by sizes of 1 or by fewer dimensions."""
+        shape = list(self.shape)
+        kind = self.rng.random()
+        if kind < 0.2 and self.rank > 1:
+            shape = shape[1:]
+        elif kind < 0.5 and self.rank > 1:
+            shape[self.rng.randrange(self.rank)] = 1
+        return self.tensor(shape, self.one_of("normal", "normal", "positive"))
+
+
+# --- what stands for a parameter: text, or None where nothing fits ----------------------------------------
+
+Filler = Callable[[Site], str | None]
+
+
+def _dim(site: Site) -> str | None:
+    if not site.rank:
+        return None
+    return str(site.axis - site.rank if site.rng.random() < 0.3 else site.axis)
+
+
+def _divisor(site: Site) -> str | None:
+    found = [n for n in range(2, site.channels + 1) if site.channels % n == 0 and n < 17]
+    return str(site.pick(found)) if found else None
+
+
+def _kernel(site: Site) -> str | None:
+    fitting = [n for n in (2, 3, 3, 4, 5) if n <= max(site.spatial, site.shape[-1] if site.rank < 4 else 0)]
+    return str(site.pick(fitting)) if fitting else None
+
+
+def _new_width(site: Site) -> str | None:
+    return site.sizes.add(site.pick(EDGES[2:16]))
+
+
+def _normalized(site: Site) -> str | None:
+    if site.rank < 2:
+        return None
+    last = site.sizes.text(site.shape[-1])
+    return (
+        f"({site.sizes.text(site.shape[-2])}, {last})"
+        if site.rank > 2 and site.rng.random() < 0.3
+        else f"({last},)"
+    )
+
+
+def _pads(site: Site) -> str | None:
+    if site.rank < 2:
+        return None
+    sides = 2 * site.rng.randint(1, min(2, site.rank - 1))
+    return f"({', '.join(str(site.rng.randint(0, 3)) for _ in range(sides))})"
+
+
+def _permutation(site: Site) -> str | None:
+    if site.rank < 2:
+        return None
+    order = list(range(site.rank))
+    site.rng.shuffle(order)
+    return f"({', '.join(map(str, order))})"
+
+
+def _dims(site: Site) -> str | None:
+    return _permutation(site) if site.operator == "permute" else f"({site.axis},)" if site.rank else None
+
+
+def _other(site: Site) -> str | None:
+    if site.operator == "matmul":
+        return _mat2(site)
+    if site.operator in {"inner", "dot", "vdot"}:
+        return site.tensor(site.shape[-1:]) if site.rank else None
+    if site.operator in {"kron", "cross", "dist"}:
+        return site.tensor(site.shape) if math.prod(site.shape) < 4096 or site.operator == "dist" else None
+    return site.partner()
+
+
+def _mat2(site: Site) -> str | None:
+    if site.rank < 2:
+        return None
+    if site.operator == "addmm":
+        return _right(site)
+    site.sizes.add(site.inner)
+    batch = site.shape[:-2] if site.operator == "bmm" or site.rng.random() < 0.5 else ()
+    return site.tensor([*batch, site.shape[-1], site.inner])
+
+
+def _left(site: Site) -> str | None:  # (…, rows, inner) of a product that is added to the value so far
+    site.sizes.add(site.inner)
+    if site.operator == "addbmm":
+        return site.tensor([4, site.shape[-2], site.inner]) if site.rank == 2 else None
+    return site.tensor([*site.shape[:-1], site.inner]) if site.rank > 1 else None
+
+
+def _right(site: Site) -> str | None:
+    if site.operator == "addbmm":
+        return site.tensor([4, site.inner, site.shape[-1]]) if site.rank == 2 else None
+    return site.tensor([*site.shape[:-2], site.inner, site.shape[-1]]) if site.rank > 1 else None
+
+
+def _vector(site: Site) -> str | None:
+    if site.operator == "addmv":
+        return site.tensor([site.inner])
+    return site.tensor([site.shape[-1]]) if site.rank else None
+
+
+def _index(site: Site) -> str | None:
+    if not site.rank:
+        return None
+    limit = site.shape[site.axis]
+    if site.operator == "index_select":
+        return site.indices([site.pick(EDGES[3:14])], limit)
+    if site.operator == "take":
+        return site.indices([site.pick(EDGES[3:14]), 33], math.prod(site.shape))
+    shape = list(site.shape)
+    shape[site.axis] = max(1, limit - site.rng.randint(0, 2))
+    return site.indices(shape, limit)
+
+
+def _target(site: Site) -> str | None:
+    name = site.operator.lower().replace("_", "").removesuffix("loss")
+    if name in {"crossentropy", "nll", "multimargin"}:
+        if site.rank < 2 or site.channels < 2:
+            return None
+        return site.indices([site.shape[0], *site.shape[2:]], site.channels)
+    if name in {
+        "bce",
+        "bcewithlogits",
+        "binarycrossentropy",
+        "binarycrossentropywithlogits",
+        "kldiv",
+        "multilabelsoftmargin",
+    }:
+        return site.tensor(site.shape, "probability")
+    if name in {"hingeembedding", "softmargin", "marginranking"}:
+        return site.tensor(site.shape, "signs")
+    if name == "cosineembedding":
+        return site.tensor(site.shape[:1], "signs")
+    return site.tensor(site.shape, "positive" if "poisson" in name else "normal")
+
+
+def _weight(site: Site) -> str | None:
+    width = site.pick(EDGES[2:14])
+    if site.operator == "lerp":
+        return "0.3"
+    if site.operator == "linear":
+        site.sizes.add(width)
+        return site.tensor([width, site.shape[-1]]) if site.rank else None
+    if site.operator.startswith("conv") and site.rank > 2:
+        site.sizes.add(width)
+        sides = [site.pick((1, 2, 3))] * (site.rank - 2)
+        ends = [site.channels, width] if "transpose" in site.operator else [width, site.channels]
+        return site.tensor([*ends, *sides])
+    if site.operator == "prelu":
+        return site.tensor([site.channels])
+    if site.operator == "bilinear" and site.rank:
+        return site.tensor([width, site.shape[-1], site.shape[-1]]) if site.shape[-1] < 65 else None
+    return None
+
+
+def _same(site: Site) -> str | None:
+    return site.tensor(site.shape)
+
+
+def _keys(site: Site) -> str | None:
+    if site.rank < 3:
+        return None
+    return site.tensor([*site.shape[:-2], site.inner, site.shape[-1]])
+
+
+def _among(*texts: str) -> Filler:
+    return lambda site: site.one_of(*texts)
+
+
+def _count(site: Site) -> str | None:
+    return str(site.rng.randint(1, site.shape[site.axis])) if site.rank else None
+
+
+REQUIRED: Mapping[str, Filler] = {
+    "dim": _dim,
+    "axis": _dim,
+    "dims": _dims,
+    "dim0": lambda site: "0" if site.rank > 1 else None,
+    "dim1": lambda site: "-1" if site.rank > 1 else None,
+    "axis0": lambda site: "0" if site.rank > 1 else None,
+    "axis1": lambda site: "-1" if site.rank > 1 else None,
+    "source": lambda _: "0",
+    "destination": lambda site: "-1" if site.rank > 1 else None,
+    "kernel_size": _kernel,
+    "num_features": lambda site: site.sizes.text(site.channels) if site.rank > 1 else None,
+    "num_channels": lambda site: site.sizes.text(site.channels) if site.rank > 1 else None,
+    "num_groups": _divisor,
+    "groups": _divisor,
+    "normalized_shape": _normalized,
+    "in_features": lambda site: site.sizes.text(site.shape[-1]) if site.rank else None,
+    "in1_features": lambda site: (
+        site.sizes.text(site.shape[-1]) if site.rank and site.shape[-1] < 65 else None
+    ),
+    "in2_features": lambda site: (
+        site.sizes.text(site.shape[-1]) if site.rank and site.shape[-1] < 65 else None
+    ),
+    "out_features": _new_width,
+    "in_channels": lambda site: site.sizes.text(site.channels) if site.rank > 2 else None,
+    "out_channels": _new_width,
+    "output_size": _among("1", "2", "3", "5"),
+    "upscale_factor": _among("2"),
+    "downscale_factor": _among("2"),
+    "scale_factor": _among("2", "3"),
+    "size": _among("3", "5"),
+    "padding": _among("1", "2", "3"),
+    "pad": _pads,
+    "value": _among("0.5", "-0.25", "0.0"),
+    "p": _among("1.0", "2.0", "3.0"),
+    "norm_type": _among("1.0", "2.0"),
+    "maxnorm": _among("1.5"),
+    "alpha": _among("0.5", "1.5"),
+    "lambd": _among("0.3", "0.7"),
+    "threshold": _among("0.1", "-0.3"),
+    "exponent": _among("2", "3"),
+    "k": _count,
+    "shifts": _among("1", "3", "-2"),
+    "repeats": _among("2", "3"),
+    "q": _among("0.25", "0.5", "0.9"),
+    "n": _among("1", "2"),
+    "other": _other,
+    "mat2": _mat2,
+    "mat1": _left,
+    "mat": lambda site: site.tensor([site.shape[0], site.inner]) if site.rank == 1 else None,
+    "batch1": _left,
+    "batch2": _right,
+    "vec": _vector,
+    "vec1": lambda site: site.tensor([site.shape[0]]) if site.rank == 2 else None,
+    "vec2": lambda site: (
+        site.tensor([site.pick((17, 33, 64))])
+        if site.operator != "addr"
+        else site.tensor([site.shape[-1]])
+        if site.rank == 2
+        else None
+    ),
+    "tensor": _same,
+    "tensor1": lambda site: site.partner(),
+    "tensor2": lambda site: site.tensor(site.shape, "positive"),
+    "end": _same,
+    "weight": _weight,
+    "index": _index,
+    "indices": _index,
+    "input2": _same,
+    "x2": _same,
+    "positive": _same,
+    "negative": _same,
+    "key": _keys,
+    "target": _target,
+    "var": lambda site: site.tensor(site.shape, "positive"),
+    "running_mean": _among("None"),
+    "running_var": _among("None"),
+    "min": _among("-0.7", "-0.2"),
+    "max": _among("0.9", "0.4"),
+}
+"""By name of a parameter; also for optional ones where `OPTIONAL` has none."""
+
+OPTIONAL: Mapping[str, Filler] = {
+    "keepdim": _among("True"),
+    "bias": _among("False"),
+    "affine": _among("False"),
+    "elementwise_affine": _among("False"),
+    "stride": _among("1", "2"),
+    "padding": _among("1"),
+    "dilation": _among("2"),
+    "ceil_mode": _among("True"),
+    "count_include_pad": _among("False"),
+    "negative_slope": _among("0.1", "0.2"),
+    "beta": _among("0.5", "2.0"),
+    "approximate": _among("'tanh'"),
+    "reduction": _among("'sum'", "'none'"),
+    "descending": _among("True"),
+    "largest": _among("False"),
+    "correction": _among("0"),
+    "eps": _among("1e-3"),
+    "diagonal": _among("1", "-1"),
+    "label_smoothing": _among("0.1"),
+    "output_padding": lambda _: None,
+    "margin": _among("0.5"),
+    "is_causal": _among("True"),
+    "min_val": _among("-0.5"),
+    "max_val": _among("0.5"),
+    **{name: REQUIRED[name] for name in ("dim", "dims", "alpha", "lambd", "value", "shifts", "p", "n")},
+}
+"""Optional parameters that are given at times; all others keep their default."""
+FORCED: Mapping[str, Mapping[str, str]] = {
+    "batch_norm": {"training": "True"},
+    "Upsample": {"scale_factor": "2"},
+    "UpsamplingBilinear2d": {"scale_factor": "2"},
+    "UpsamplingNearest2d": {"scale_factor": "2"},
+    "interpolate": {"scale_factor": "2"},
+    "cross": {"dim": "-1"},
+    "clamp": {"min": "-0.7", "max": "0.9"},
+    "clip": {"min": "-0.4", "max": "1.1"},
+    "nan_to_num": {"nan": "0.0"},
+    "repeat_interleave": {"dim": "-1"},
+    "quantile": {"dim": "-1"},
+    "softmax": {"dim": "-1"},
+    "softmin": {"dim": "-1"},
+    "log_softmax": {"dim": "-1"},
+    "Softmax": {"dim": "-1"},
+    "Softmin": {"dim": "-1"},
+    "LogSoftmax": {"dim": "-1"},
+    "take_along_dim": {"dim": "$dim"},
+    "renorm": {"p": "2.0"},
+}
+"""Optional parameters that an operator needs after all; $dim is the axis drawn."""
+FILLED = REQUIRED.keys() | OPTIONAL.keys() | FIRST
+
+
+def fill(operator: Operator, site: Site) -> Call | str:
+    """Return an operator with arguments that may fit, or in a few words why there are none."""
+    module = ""
+    if operator.forward is not None:
+        arguments = _arguments(operator.parameters, site, operator)
+        if arguments is None:
+            return "no argument fits"
+        cast = "" if site.dtype == "float32" else f".to(torch.{site.dtype})"
+        module = f"{operator.name}({', '.join(arguments)}){cast}"
+    taken = _arguments(operator.taken[1:], site, operator, call=True)
+    if taken is None or (
+        operator.plain in {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"}
+        and not site.rank
+    ):
+        return "no argument fits"
+    first = "x" if operator.taken[0].name != "tensors" else f"[x, {site.tensor(site.shape)}]"
+    head = "$module" if module else operator.name
+    return Call(module, f"{head}({', '.join([first, *taken])})", tuple(site.inputs))
+
+
+def _arguments(
+    parameters: Sequence[Parameter], site: Site, operator: Operator, *, call: bool = False
+) -> list[str] | None:
+    """Return the texts of arguments, or None where a required one has none that fits."""
+    forced: Mapping[str, Any] = FORCED.get(operator.plain, {})
+    texts, key = [], ""
+    named = False
+    for parameter in parameters:
+        name = parameter.name
+        if name in forced:
+            text: str | None = forced[name].replace("$dim", str(site.axis))
+        elif parameter.required:
+            if name == "value" and key:
+                text = site.tensor(next(each.shape for each in site.inputs if each.name == key))
+            else:
+                text = REQUIRED.get(name, OPTIONAL.get(name, _none))(site)
+            if text is None:
+                return None
+        elif name in OPTIONAL and site.rng.random() < VARIED and not (call and name in {"bias", "weight"}):
+            text = OPTIONAL[name](site)
+        else:
+            text = None
+        if text is None:
+            named = True
+            continue
+        key = text if name == "key" else key
+        # Positional as far as nothing was left out before.
+        texts.append(text if parameter.required and not named else f"{name}={text}")
+    return texts
+
+
+def _none(_: Site) -> str | None:
+    return None

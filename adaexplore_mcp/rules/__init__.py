@@ -1,0 +1,51 @@
+"""What failures teach: fingerprints, wording, what can be seen in source, ranking, probes. Pure: no file, no SQL, no torch."""
+
+from adaexplore_mcp.rules.family import family_of, operators_of
+from adaexplore_mcp.rules.fingerprints import (
+    Fingerprint,
+    Observation,
+    fingerprint_of,
+    observed,
+    parsed,
+    wording,
+)
+from adaexplore_mcp.rules.fixes import edit_between
+from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Subject, kind_of
+from adaexplore_mcp.rules.lessons import cleaned, objections
+from adaexplore_mcp.rules.probes import PRESENT, PROBE_ENTRY, STARTERS, Starter, names_probe, probe_of
+from adaexplore_mcp.rules.published import Line, read_published
+from adaexplore_mcp.rules.ranking import Evidence, apis_of_operators, lower_bound, score
+from adaexplore_mcp.rules.source_check import VISIBLE, Sighting, Source, read
+
+__all__ = [
+    "KINDS_BY_ID",
+    "PRESENT",
+    "PROBE_ENTRY",
+    "STARTERS",
+    "VISIBLE",
+    "Evidence",
+    "Fingerprint",
+    "Line",
+    "Observation",
+    "Sighting",
+    "Source",
+    "Starter",
+    "Subject",
+    "apis_of_operators",
+    "cleaned",
+    "edit_between",
+    "family_of",
+    "fingerprint_of",
+    "kind_of",
+    "lower_bound",
+    "names_probe",
+    "objections",
+    "observed",
+    "operators_of",
+    "parsed",
+    "probe_of",
+    "read",
+    "read_published",
+    "score",
+    "wording",
+]

@@ -1,0 +1,221 @@
+"""Kernels of a run, to be taken away: source, standalone file, or a patch against the kernel it began with."""
+
+import difflib
+from dataclasses import dataclass
+
+from adaexplore_mcp.errors import RequestError
+from adaexplore_mcp.memory_store import NodeRecord, Store, node_handle, read_node_handle
+from adaexplore_mcp.models import BenchmarkRequest, KernelAnswer, KernelFormat, Outcome, VerifyRequest
+from adaexplore_mcp.search import ROOT
+from adaexplore_mcp.services.messages import not_found
+from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
+from adaexplore_mcp.services.searchstate import Searches
+from adaexplore_mcp.services.searchwords import RIGHT, best_node_of, short_outcome, speedup_words
+
+__all__ = ["Kernels", "Taken", "unified_diff"]
+
+CONTEXT_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A node with its kernel, and where it is to go."""
+
+    record: NodeRecord
+    task_id: str
+    source: bytes
+    start: NodeRecord | None = None
+    """The kernel that a patch applies to."""
+    start_source: bytes = b""
+
+
+class Kernels:
+    """The kernels of all runs.
+
+    Args:
+        store: Where they are kept.
+        tasks: What they were judged against.
+        evaluations: Judges what is to be applied once more.
+        searches: Those in memory.
+    """
+
+    def __init__(self, store: Store, tasks: Tasks, evaluations: Evaluations, searches: Searches) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._evaluations = evaluations
+        self._searches = searches
+
+    async def take(self, node_id: str, run_id: str, format_: KernelFormat) -> Taken:
+        """Return a node, or the result of a run.
+
+        Raises:
+            NotFoundError: There is no such node or run.
+            RequestError: The run has no right kernel, or a patch has nothing to apply to.
+        """
+        if bool(node_id) == bool(run_id):
+            raise RequestError(
+                "Both node_id and run_id were given." if node_id else "Neither node_id nor run_id was given.",
+                "Give node_id for one kernel, or run_id for the best of a run.",
+            )
+        if run_id:
+            now = await self._searches.now(run_id)
+            number = best_node_of(now, timed=self._evaluations.times)
+            if number is None:
+                raise RequestError(
+                    f"No kernel of run {run_id} is right and does the work itself.",
+                    f"Call search_step with run_id {run_id!r} to go on, or get_run with view history for what there is.",
+                )
+        else:
+            place = read_node_handle(node_id)
+            if place is None or await self._store.runs.get(place[0]) is None:
+                known = await self._store.runs.ids("run")
+                raise not_found(
+                    "node",
+                    node_id,
+                    [node_handle(run, 1) for run in known[:20]],
+                    "get_run names the nodes of a run.",
+                )
+            run_id, number = place
+            now = await self._searches.now(run_id)
+        record = (await self._store.runs.nodes(run_id, [number])).get(number)
+        if record is None:
+            raise not_found(
+                "node",
+                node_id,
+                [],
+                f"Run {run_id} has nodes 1 to {now.search.next_id - 1}; get_run with view history lists them.",
+            )
+        source = await self._store.evaluations.candidate(record.candidate_id)
+        assert source is not None
+        taken = Taken(record, now.run.task_id, source)
+        if format_ != "patch":
+            return taken
+        start = await self._start_of(record)
+        start_source = await self._store.evaluations.candidate(start.candidate_id)
+        assert start_source is not None
+        return Taken(record, now.run.task_id, source, start, start_source)
+
+    async def answer(self, taken: Taken, format_: KernelFormat, report: Report) -> KernelAnswer:
+        """Return a kernel in a format; one that is to be applied is judged, and timed, once more."""
+        record = taken.record
+        outcome = Outcome.model_validate(record.outcome, extra="ignore")
+        said = f"Node {record.tree.node}: {record.tree.status}{speedup_words(record)}."
+        match format_:
+            case "source":
+                text = _text_of(taken.source)
+            case "standalone":
+                text = await self._standalone(taken)
+                said += " The file stands alone: it imports nothing of yours."
+            case "patch":
+                assert taken.start is not None
+                text = unified_diff(taken.start_source, taken.source, taken.start.path)
+                outcome = await self._again(taken, report)
+                said += f" Judged again: {outcome.summary} The patch changes {taken.start.path}, relative to its root."
+        return KernelAnswer(
+            summary=said,
+            next_step="Apply it at the root with `git apply`." if format_ == "patch" else "",
+            status=outcome.status,
+            node_id=record.node_id,
+            receipt_id=outcome.receipt_id,
+            speedup=outcome.timing.speedups[0].speedup
+            if outcome.timing and outcome.timing.speedups
+            else None,
+            outcome=short_outcome(outcome.to_wire()),
+            text=text,
+        )
+
+    async def _again(self, taken: Taken, report: Report) -> Outcome:
+        agent = taken.record.agent
+        if self._evaluations.times:
+            timed = BenchmarkRequest(task_id=taken.task_id, source=taken.source, agent=agent, effort="full")
+            outcome = await self._evaluations.benchmark(timed, report)
+        else:
+            request = VerifyRequest(task_id=taken.task_id, source=taken.source, agent=agent)
+            outcome = await self._evaluations.verify(request, report)
+        if outcome.status not in RIGHT:
+            raise RequestError(
+                f"Judged again, node {taken.record.tree.node} is {outcome.status}: {outcome.summary}",
+                f"Do not apply it; receipt {outcome.receipt_id}. get_kernel with format source gives its text all the same.",
+            )
+        return outcome
+
+    async def _standalone(self, taken: Taken) -> str:
+        task = await self._tasks.get(taken.task_id)
+        record = taken.record
+        receipt = record.outcome.get("receipt_id", "")
+        head = (
+            f"# {task.name or task.entry}: node {record.tree.node} of {record.run_id}\n"
+            f"# {record.tree.status}{speedup_words(record)} at precision {task.policy.precision}; receipt {receipt}\n"
+        )
+        text = _text_of(taken.source)
+        # A first line that names an encoding or a program must stay one of the first two.
+        first, newline, rest = text.partition("\n")
+        if first.startswith("#!") or "coding" in first:
+            return f"{first}{newline}{head}{rest}"
+        return head + text
+
+    async def _start_of(self, record: NodeRecord) -> NodeRecord:
+        """Return the kernel of the user's own from which a node came, else the first that the run began with."""
+        here = record
+        while here.tree.parent != ROOT:
+            here = (await self._store.runs.nodes(record.run_id, [here.tree.parent]))[here.tree.parent]
+        if here.path:
+            return here
+        first = await self._store.runs.history(record.run_id, 0, 5)
+        for each in first:
+            if each.path:
+                return each
+        raise RequestError(
+            f"Run {record.run_id} began with no kernel of yours, so there is nothing to patch.",
+            "Use format standalone; or begin a run with start_paths.",
+        )
+
+
+def unified_diff(old: bytes, new: bytes, path: str) -> str:
+    """Return a diff that `git apply` takes at the folder to which the path is relative.
+
+    Raises:
+        RequestError: The texts are equal, or not UTF-8.
+    """
+    if old == new:
+        raise RequestError(
+            f"The kernel is the one at {path}: there is nothing to patch.", "Use format source for its text."
+        )
+    name_a, name_b = _quoted(f"a/{path}"), _quoted(f"b/{path}")
+    lines = [f"diff --git {name_a} {name_b}\n".encode()]
+    for line in difflib.diff_bytes(
+        difflib.unified_diff, _lines(old), _lines(new), name_a.encode(), name_b.encode(), n=CONTEXT_LINES
+    ):
+        if line.startswith((b"--- ", b"+++ ")) and len(lines) < 3 and b" " in line[4:].strip():
+            lines.append(line.rstrip(b"\n") + b"\t\n")  # else git ends the name at its first blank
+        elif line.endswith(b"\n"):
+            lines.append(line)
+        else:
+            lines.append(line + b"\n\\ No newline at end of file\n")
+    return _text_of(b"".join(lines))
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Split at line feeds alone, as git does."""
+    lines = text.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _quoted(name: str) -> str:
+    """Write a name as git does: in quotes where it holds what would mislead a reader of the patch."""
+    if name.isascii() and name.isprintable() and not set(name) & set('"\\'):
+        return name
+    escapes = {ord('"'): '\\"', ord("\\"): "\\\\", 10: "\\n", 9: "\\t", 13: "\\r"}
+    written = (
+        escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in name.encode()
+    )
+    return f'"{"".join(written)}"'
+
+
+def _text_of(source: bytes) -> str:
+    try:
+        return source.decode()
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            "The kernel is not UTF-8 text.", "read_artifact with its candidate_id shows it with escapes."
+        ) from error

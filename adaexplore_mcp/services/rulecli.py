@@ -1,0 +1,109 @@
+"""What a person does with rules from the command line: look, decide, import, export, probe."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from adaexplore_mcp.errors import RequestError
+from adaexplore_mcp.models import RuleView
+from adaexplore_mcp.services.container import Services
+from adaexplore_mcp.services.rules import RuleService
+
+__all__ = ["run"]
+
+MAX_FILE_BYTES = 16 << 20
+NAMES = {"dropped": 40, "malformed": 40}
+
+
+async def run(services: Services, action: str, arguments: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """Do one action; return the lines to print, and whether all of it could be done.
+
+    Raises:
+        RequestError: It cannot be done; says why.
+        WorkerError: Probes cannot be run here.
+    """
+    rules = services.rules
+    assert isinstance(rules, RuleService)
+    match action:
+        case "review":
+            return await _review(services, rules, arguments)
+        case "import":
+            return await _import(rules, arguments["file"])
+        case "export":
+            return (await rules.export(arguments["format"])).rstrip("\n").split("\n"), True
+    return await _probe(rules)
+
+
+async def _review(
+    services: Services, rules: RuleService, arguments: Mapping[str, Any]
+) -> tuple[list[str], bool]:
+    rule_id, decision = arguments["rule_id"], arguments["decision"]
+    if not rule_id:
+        waiting = await rules.pending()
+        lines = [line for each in waiting for line in _lines(each)]
+        lines.append(
+            f"{len(waiting)} rules wait for a person: adaexplore-mcp rules review RULE_ID confirm|retire|accept|decline"
+        )
+        return lines, True
+    if decision in {"", "history"}:
+        lines = _lines(await rules.one(rule_id))
+        for change in reversed(await services.store.rules.changes(rule_id)):
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.changed_at))
+            detail = ", ".join(f"{name}={value}" for name, value in change.detail.items())
+            lines.append(f"  {when}  {change.action} by {change.agent or 'nobody named'}: {detail[:200]}")
+        return lines, True
+    return _lines(await rules.decide(rule_id, decision, arguments["who"])), True
+
+
+async def _import(rules: RuleService, file: Path) -> tuple[list[str], bool]:
+    try:
+        content = await anyio.to_thread.run_sync(_text, file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            f"{str(file)!r} cannot be read: {error}.", "Give a file of rule||count lines, or JSON."
+        ) from error
+    report = await rules.import_rules(content, file.name)
+    lines = [
+        f"kept as unverified: {len(report.kept)}; known already: {report.known}; dropped as noise: {len(report.dropped)}"
+    ]
+    lines += [
+        f"  line {number}: {text[:90]} -> {reason}"
+        for number, text, reason in report.dropped[: NAMES["dropped"]]
+    ]
+    if report.malformed:
+        lines.append(f"malformed lines, left out: {len(report.malformed)}")
+        lines += [f"  line {number}: {reason}" for number, reason in report.malformed[: NAMES["malformed"]]]
+    return lines, not report.malformed
+
+
+def _text(file: Path) -> str:
+    if file.stat().st_size > MAX_FILE_BYTES:
+        raise OSError(f"more than {MAX_FILE_BYTES >> 20} MiB")
+    return file.read_text(encoding="utf-8")
+
+
+async def _probe(rules: RuleService) -> tuple[list[str], bool]:
+    seen = await rules.probe()
+    lines = [
+        f"triton {seen.triton}: {len(seen.holds)} rules hold, {len(seen.retired)} are retired for it, {seen.without} have no probe"
+    ]
+    lines += [f"  retired for triton {seen.triton}: {rule.text} [{rule.rule_id}]" for rule in seen.retired]
+    lines += [f"  names that exist: {', '.join(names)} [{rule.rule_id}]" for rule, names in seen.present]
+    lines += [f"  unclear: {rule.text} [{rule.rule_id}]: {how}" for rule, how in seen.unclear]
+    return lines, not seen.unclear
+
+
+def _lines(rule: RuleView) -> list[str]:
+    lines = [f"{rule.rule_id}  {rule.state:<10}  {rule.rule}", f"  {rule.provenance}"]
+    if rule.fix is not None:
+        lines.append(
+            f"  known fix: {rule.fix.before or 'nothing'} -> {rule.fix.after or 'nothing'} (worked {rule.fix.worked} times)"
+        )
+    if rule.measured:
+        lines.append(f"  {rule.measured}")
+    if rule.proposed:
+        lines.append(f"  proposed: {rule.proposed}")
+    return lines

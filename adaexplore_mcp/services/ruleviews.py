@@ -1,0 +1,112 @@
+"""Rules as they are shown: data with its provenance, never more than a sentence of free text."""
+
+import time
+from collections.abc import Sequence
+
+from adaexplore_mcp.memory_store import RuleDetails, RuleRecord
+from adaexplore_mcp.models import RuleView
+from adaexplore_mcp.rules import STARTERS, VISIBLE, cleaned, probe_of
+
+__all__ = ["as_line", "holds_now", "view", "vouched"]
+
+SHIPPED = {starter.key: starter.holds for starter in STARTERS}
+NAMED = 6
+"""Names that are shown with a rule whose text does not list them all."""
+
+
+def vouched(rule: RuleRecord) -> bool:
+    """Tell whether a probe or a person says that a rule holds."""
+    return rule.state in {"verified", "confirmed"}
+
+
+def holds_now(details: RuleDetails, triton: str) -> str:
+    """Say what is known of a rule and the installed Triton, in a few words."""
+    known = details.holds.get(triton)
+    if known is None:
+        last = next(reversed(list(details.holds.items())), None)
+        if last is None:
+            return ""
+        version, (holds, how, checked) = last
+        return f"{how} {'confirms' if holds else 'refutes'} it for triton {version} ({_day(checked)})"
+    holds, how, checked = known
+    return f"{how} {'confirms' if holds else 'refutes'} it for triton {triton} ({_day(checked)})"
+
+
+def view(rule: RuleRecord, details: RuleDetails, triton: str) -> RuleView:
+    """Return a rule as it is shown."""
+    where = [rule.origin]
+    if rule.hits:
+        where.append(
+            f"broken by {rule.hits} kernels of {_count(rule.support, 'task family', 'task families')}"
+        )
+    elif rule.state == "unverified":
+        where.append("unverified, support unknown here")
+    if rule.state == "confirmed":
+        where.append("confirmed by a person")
+    if rule.state == "retired":
+        where.append(f"retired ({_day(rule.changed_at)})")
+    checked = holds_now(details, triton)
+    where.append(checked or ("probe not run yet" if probe_of(rule.key) else "no probe"))
+    if rule.device:
+        where.append(f"seen on {rule.device}")
+    if rule.merged_into:
+        where.append(f"merged into {rule.merged_into}")
+    return RuleView(
+        rule_id=rule.rule_id,
+        rule=cleaned(rule.text)[:200],
+        state=rule.state,
+        provenance="; ".join(where),
+        kind=rule.key,
+        names=list(rule.names[:NAMED]),
+        support=rule.support,
+        hits=rule.hits,
+        fix=details.fix,
+        measured=_measured(details),
+        proposed=_proposed(rule),
+    )
+
+
+def as_line(rule: RuleRecord, *, lead: str = "") -> str:
+    """Return a rule as one line of an outcome."""
+    kind = {"verified": "a probe confirms it", "confirmed": "a person confirmed it"}.get(
+        rule.state,
+        "unverified"
+        if rule.state == "unverified"
+        else f"seen on {_count(rule.support, 'task family', 'task families')}",
+    )
+    return f"{lead}{cleaned(rule.text)[:200]} [{rule.rule_id}, {kind}]"
+
+
+def is_visible(rule: RuleRecord) -> bool:
+    """Tell whether a rule can be seen in source."""
+    return rule.key.partition(":")[0] in VISIBLE
+
+
+def _measured(details: RuleDetails) -> str:
+    if not details.kernels_after:
+        return ""
+    before = f"{details.broken_before} of {details.kernels_before} kernels broke it where it was not shown"
+    return f"{before}, {details.broken_after} of {details.kernels_after} where it was"
+
+
+def _proposed(rule: RuleRecord) -> str:
+    if not rule.proposed:
+        return ""
+    action, text, agent = (str(rule.proposed.get(name, "")) for name in ("action", "text", "agent"))
+    return f"{action} by {cleaned(agent)[:40] or 'an agent'}: {cleaned(text)[:200]}"
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def overview(rules: Sequence[RuleRecord]) -> str:
+    """Return how many rules there are by state, in words."""
+    counts: dict[str, int] = {}
+    for rule in rules:
+        counts[rule.state] = counts.get(rule.state, 0) + 1
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"

@@ -1,0 +1,161 @@
+"""The state of a search, as people and agents look at it."""
+
+import collections
+
+from adaexplore_mcp.memory_store import NodeRecord, StepRecord, Store, node_handle
+from adaexplore_mcp.models import NodeRow, RunPage, RunRow, RunView, RunViewName
+from adaexplore_mcp.search import ROOT, pool_view, tree_view
+from adaexplore_mcp.services.plots import plot
+from adaexplore_mcp.services.searchstate import RunNow, Searches
+from adaexplore_mcp.services.searchwords import (
+    RIGHT,
+    best_node_of,
+    result_of,
+    shortened_text,
+    speedup_words,
+    stopped_because,
+    why_wrong,
+)
+
+__all__ = ["RunViews"]
+
+MAX_LISTED = 20
+
+
+class RunViews:
+    """Views of the searches of one database.
+
+    Args:
+        store: Where they are kept.
+        searches: Those in memory.
+    """
+
+    def __init__(self, store: Store, searches: Searches) -> None:
+        self._store = store
+        self._searches = searches
+
+    async def latest(self) -> RunPage:
+        """Return the latest runs of all servers, latest first."""
+        rows = [
+            RunRow(run_id=run.run_id, task_id=run.task_id, status=run.status, nodes=nodes, agent=run.agent)
+            for run, nodes in await self._store.runs.latest(MAX_LISTED)
+        ]
+        return RunPage(
+            summary=f"The latest {len(rows)} searches." if rows else "There are no searches.",
+            next_step="Call get_run with a run_id for its state."
+            if rows
+            else "Call search_step with a task_id to begin one.",
+            runs=rows,
+        )
+
+    async def view(self, run_id: str, view: RunViewName, *, cursor: int, limit: int, timed: bool) -> RunView:
+        """Return the state of a run.
+
+        Args:
+            run_id: The run.
+            view: summary; tree: nodes, each before those made from it; pool: the best kernel of each segment; history: nodes in
+                the order of recording.
+            cursor: Rows to skip.
+            limit: Most rows to return.
+            timed: Whether kernels are timed here.
+
+        Raises:
+            NotFoundError: There is no such run; names the nearest.
+        """
+        now = await self._searches.now(run_id)
+        numbers: list[int] = []
+        match view:
+            case "tree":
+                numbers = [each.id for each in tree_view(now.search) if each.node is not None]
+            case "history":
+                numbers = [node.id for node in now.search.nodes]
+            case "pool":
+                numbers = [segment.best.id for segment in pool_view(now.search)]
+        page = numbers[cursor : cursor + limit]
+        records = await self._store.runs.nodes(run_id, page)
+        more = len(numbers) > cursor + limit
+        best = best_node_of(now, timed=timed)
+        named = best is not None and timed
+        return RunView(
+            summary=await self._summary(now, best, timed=timed),
+            next_step=_next_step(now, cursor + limit if more else 0),
+            run_id=run_id,
+            task_id=now.run.task_id,
+            status=now.run.status,
+            view=view,
+            stop_reason=now.run.stop_reason,
+            steps_done=now.search.charged_steps,
+            steps_left=now.steps_left,
+            counts=dict(collections.Counter(node.status for node in now.search.nodes).most_common()),
+            best=node_handle(run_id, best) if named and best is not None else "",
+            result=result_of(now, timed=timed),
+            open_steps=[
+                _open(step) for step in now.steps if step.purpose == "ask" and step.state != "answered"
+            ],
+            has_more=more,
+            next_cursor=cursor + limit if more else 0,
+            nodes=[_row(now, records[number]) for number in page],
+        )
+
+    async def plot(self, run_id: str, *, timed: bool) -> bytes:
+        """Return a picture of a run, as PNG.
+
+        Raises:
+            NotFoundError: There is no such run; names the nearest.
+        """
+        now = await self._searches.now(run_id)
+        best = best_node_of(now, timed=timed)
+        title = f"{run_id}: {await self._summary(now, best, timed=timed)}"
+        # Here, not in a thread: the search must not grow meanwhile. It takes some 50 ms.
+        return plot(now.search, title, timed=timed)
+
+    async def _summary(self, now: RunNow, best: int | None, *, timed: bool) -> str:
+        nodes = now.search.nodes
+        right = sum(node.right for node in nodes)
+        said = (
+            f"{len(nodes)} kernels in {now.search.charged_steps} of {now.run.max_steps} steps, {right} right."
+        )
+        if best is not None and timed:
+            record = (await self._store.runs.nodes(now.run.run_id, [best]))[best]
+            said += f" The best is node {best}, {record.tree.status}{speedup_words(record)}."
+        elif right:
+            said += " Nothing is timed on this machine, so none is called the best."
+        if now.run.status == "stopped":
+            said += f" Stopped: {stopped_because(now)}."
+        return said
+
+
+def _next_step(now: RunNow, cursor: int) -> str:
+    if cursor:
+        return f"Call get_run with cursor {cursor} for more."
+    if now.run.status == "stopped":
+        return "Call get_kernel with run_id for the kernel, or search_step with resume to go on."
+    return "Call search_step with run_id for a proposal."
+
+
+def _open(step: StepRecord) -> str:
+    where = f"from node {step.parent}" if step.parent != ROOT else "at the root"
+    state = "being judged" if step.state == "submitted" else "open"
+    who = f" ({step.agent})" if step.agent else ""
+    return f"{step.step_id}{who}: {step.kind} {where}, {state}"
+
+
+def _row(now: RunNow, record: NodeRecord) -> NodeRow:
+    row = record.tree
+    entry = now.search.entries[row.node]
+    detail = "" if row.status in RIGHT else shortened_text(why_wrong(record.outcome))
+    if not row.eligible:
+        detail = "its own kernels do none of the work"
+    return NodeRow(
+        node=row.node,
+        parent=row.parent,
+        kind=row.kind,
+        status=row.status,
+        speedup=row.speedup,
+        visits=entry.visits,
+        reward=round(entry.mean, 4),
+        agent=record.agent,
+        idea=record.idea,
+        change=record.change,
+        detail=detail,
+    )

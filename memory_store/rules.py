@@ -1,0 +1,586 @@
+"""Rules, the failures behind them, known fixes, measured use, and every change with who made it.
+
+Counts that a ranking needs stand beside the rule and are kept by the transaction that adds a failure, so that neither
+recording nor asking grows with the number of failures.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from adaexplore_mcp.memory_store.database import Database
+from adaexplore_mcp.memory_store.handles import content_handle
+from adaexplore_mcp.memory_store.records import from_json, to_json
+from adaexplore_mcp.models import RuleFix, RuleState
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database as Sqlite
+
+__all__ = ["Change", "Failing", "NewRule", "RuleDetails", "RuleRecord", "RuleTable"]
+
+MAX_NAMES = 80
+KEPT_FIXES = 20
+"""Fixes of a rule that are kept; those that worked most often."""
+FAMILIES, KERNELS = "families", "kernels"
+
+Words = Callable[[str, Sequence[str]], str]
+"""Makes the text of a rule of its template and all names seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRule:
+    """A rule as it is first kept.
+
+    Args:
+        key: Fingerprint of its failures.
+        subject: What it is about.
+        words: Template of its text.
+        text: Its text.
+        names: Names that its text or its check lists.
+        state: learned, unverified or verified.
+        origin: Where it comes from: learned here, shipped, or the name of a file.
+        wording: Who worded it: template, agent, person, shipped or imported.
+    """
+
+    key: str
+    subject: str
+    words: str
+    text: str
+    names: tuple[str, ...] = ()
+    state: RuleState = "learned"
+    origin: str = "learned here"
+    wording: str = "template"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """A rule as it is kept; fields as in `NewRule`, and its counts."""
+
+    rule_id: str
+    key: str
+    subject: str
+    text: str
+    wording: str
+    state: RuleState
+    origin: str
+    names: tuple[str, ...]
+    device: str
+    hits: int
+    support: int
+    merged_into: str
+    proposed: Mapping[str, Any]
+    created_at: float
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDetails:
+    """What is shown with a rule and not needed to rank it.
+
+    Args:
+        fix: The edit that worked most often.
+        holds: By version of Triton: whether it holds there, how that is known, and when it was checked.
+        kernels_before: Kernels judged where it had not been shown.
+        broken_before: Of these, how many broke it.
+        kernels_after: Kernels judged where it had been shown.
+        broken_after: Of these, how many broke it.
+    """
+
+    fix: RuleFix | None = None
+    holds: Mapping[str, tuple[bool, str, float]] = field(default_factory=dict)
+    kernels_before: int = 0
+    broken_before: int = 0
+    kernels_after: int = 0
+    broken_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A failure that is kept.
+
+    Args:
+        number: Its number.
+        rule_id: The rule it broke.
+        task_id: The task.
+        candidate_id: The candidate.
+        agent: Label of who sent it.
+        lesson: The lesson that was given for it, or empty.
+    """
+
+    number: int
+    rule_id: str
+    task_id: str
+    candidate_id: str
+    agent: str
+    lesson: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that was done to a rule."""
+
+    rule_id: str
+    action: str
+    detail: Mapping[str, Any]
+    agent: str
+    changed_at: float
+
+
+class RuleTable:
+    """The rules of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # --- what evaluations add
+
+    async def judged(
+        self,
+        *,
+        task_id: str,
+        family: str,
+        candidate_id: str,
+        agent: str = "",
+        broken: NewRule | None = None,
+        device: str = "",
+        words: Words | None = None,
+    ) -> RuleRecord | None:
+        """Count a judged kernel, and where it failed, its failure; all or nothing.
+
+        Args:
+            task_id: The task.
+            family: Of tasks that differ in constants only.
+            candidate_id: The kernel.
+            agent: Label of who sent it.
+            broken: The rule that its failure makes, where it is not known yet.
+            device: For rules that hold on one device only.
+            words: Words the rule anew when another name was seen.
+
+        Returns:
+            The rule that was broken: the one it was merged into, where it was.
+        """
+
+        def judged(sqlite: "Sqlite") -> RuleRecord | None:
+            _count(sqlite, KERNELS)
+            known = sqlite.execute("SELECT 1 FROM rule_tasks WHERE family = ? LIMIT 1", [family]).fetchone()
+            if known is None:
+                _count(sqlite, FAMILIES)
+            sqlite.conn.execute(
+                "INSERT INTO rule_tasks (task_id, family, kernels) VALUES (?, ?, 1)"
+                " ON CONFLICT (task_id) DO UPDATE SET kernels = kernels + 1",
+                [task_id, family],
+            )
+            if broken is None:
+                return None
+            record = _kept(sqlite, broken, "server")
+            _add_failure(
+                sqlite, record.rule_id, task_id=task_id, family=family, candidate_id=candidate_id, agent=agent
+            )
+            names = tuple(dict.fromkeys((*record.names, *broken.names)))[:MAX_NAMES]
+            if names != record.names or (device and not record.device):
+                text = words(broken.words, names) if words and record.wording == "template" else record.text
+                sqlite.conn.execute(
+                    "UPDATE rules SET names = ?, text = ?, device = CASE device WHEN '' THEN ? ELSE device END"
+                    " WHERE rule_id = ?",
+                    [json.dumps(names), text, device, record.rule_id],
+                )
+            return _by_id(sqlite, record.rule_id)
+
+        return await self._database.write(judged)
+
+    async def put(self, rules: Iterable[NewRule], agent: str) -> list[RuleRecord]:
+        """Keep rules that are not known yet, in one transaction; return those that are new."""
+
+        def put(sqlite: "Sqlite") -> list[RuleRecord]:
+            new = []
+            for rule in rules:
+                found = sqlite.execute("SELECT 1 FROM rules WHERE key = ?", [rule.key]).fetchone()
+                if found is None:
+                    new.append(_kept(sqlite, rule, agent))
+            return new
+
+        return await self._database.write(put)
+
+    async def add_fix(self, rule_id: str, fix: RuleFix) -> None:
+        """Count that an edit turned a kernel that broke a rule into a right one."""
+        digest = hashlib.sha256(f"{fix.before}\0{fix.after}".encode()).hexdigest()[:16]
+
+        def add(sqlite: "Sqlite") -> None:
+            sqlite.conn.execute(
+                "INSERT INTO rule_fixes (rule_id, digest, before, after, worked, created_at) VALUES (?, ?, ?, ?, 1, ?)"
+                " ON CONFLICT (rule_id, digest) DO UPDATE SET worked = worked + 1",
+                [rule_id, digest, fix.before, fix.after, time.time()],
+            )
+            sqlite.conn.execute(
+                "DELETE FROM rule_fixes WHERE rule_id = ? AND digest NOT IN"
+                " (SELECT digest FROM rule_fixes WHERE rule_id = ? ORDER BY worked DESC, created_at DESC LIMIT ?)",
+                [rule_id, rule_id, KEPT_FIXES],
+            )
+
+        await self._database.write(add)
+
+    # --- asking
+
+    async def all(self) -> tuple[list[RuleRecord], int]:
+        """Return every rule that was not merged into another, and the number of task families that were tried."""
+
+        def all_(sqlite: "Sqlite") -> tuple[list[RuleRecord], int]:
+            rows = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE merged_into = ''")  # noqa: S608 - a constant
+            return [_record(row) for row in rows], _total(sqlite, FAMILIES)
+
+        return await self._database.read(all_)
+
+    async def get(self, rule_id: str) -> RuleRecord | None:
+        """Return one rule, also one that was merged or retired, or None."""
+        return await self._database.read(lambda sqlite: _by_id(sqlite, rule_id))
+
+    async def broken_by(self, *, task_id: str, family: str) -> set[str]:
+        """Return the rules that a task, or another one of its family, broke."""
+
+        def broken(sqlite: "Sqlite") -> set[str]:
+            if not family:
+                query, value = "SELECT DISTINCT rule_id FROM rule_failures WHERE task_id = ?", task_id
+            else:
+                query, value = "SELECT rule_id FROM rule_support WHERE family = ?", family
+            return {str(row[0]) for row in sqlite.execute(query, [value])}
+
+        return await self._database.read(broken)
+
+    async def family(self, task_id: str) -> str:
+        """Return the family of a task that was judged here, or the empty string."""
+
+        def family(sqlite: "Sqlite") -> str:
+            row = sqlite.execute("SELECT family FROM rule_tasks WHERE task_id = ?", [task_id]).fetchone()
+            return str(row[0]) if row else ""
+
+        return await self._database.read(family)
+
+    async def details(self, rules: Sequence[RuleRecord]) -> dict[str, RuleDetails]:
+        """Return what is shown with some rules."""
+
+        def details(sqlite: "Sqlite") -> dict[str, RuleDetails]:
+            kernels = _total(sqlite, KERNELS)
+            return {rule.rule_id: _details(sqlite, rule, kernels) for rule in rules}
+
+        return await self._database.read(details)
+
+    async def failures(self, *, candidate_id: str = "", task_id: str = "", limit: int = 20) -> list[Failing]:
+        """Return the failures of a candidate or of a task, latest first."""
+        column, value = ("candidate_id", candidate_id) if candidate_id else ("task_id", task_id)
+
+        def failures(sqlite: "Sqlite") -> list[Failing]:
+            rows = sqlite.execute(
+                "SELECT number, rule_id, task_id, candidate_id, agent, lesson FROM rule_failures"  # noqa: S608 - a constant
+                f" WHERE {column} = ? ORDER BY number DESC LIMIT ?",
+                [value, limit],
+            )
+            return [Failing(*row) for row in rows]
+
+        return await self._database.read(failures)
+
+    async def changes(self, rule_id: str, limit: int = 50) -> list[Change]:
+        """Return what was done to a rule, latest first."""
+
+        def changes(sqlite: "Sqlite") -> list[Change]:
+            rows = sqlite.execute(
+                "SELECT rule_id, action, detail, agent, changed_at FROM rule_changes WHERE rule_id = ?"
+                " ORDER BY number DESC LIMIT ?",
+                [rule_id, limit],
+            )
+            return [Change(row[0], row[1], from_json(row[2]), row[3], row[4]) for row in rows]
+
+        return await self._database.read(changes)
+
+    async def show(self, rule_ids: Sequence[str], task_id: str) -> None:
+        """Remember that rules were shown for a task; the first time counts."""
+
+        def show(sqlite: "Sqlite") -> None:
+            row = sqlite.execute("SELECT kernels FROM rule_tasks WHERE task_id = ?", [task_id]).fetchone()
+            now = time.time()
+            sqlite.conn.executemany(
+                "INSERT OR IGNORE INTO rule_uses (rule_id, task_id, kernels_before, broken_after, shown_at)"
+                " VALUES (?, ?, ?, 0, ?)",
+                [(rule_id, task_id, row[0] if row else 0, now) for rule_id in rule_ids],
+            )
+
+        await self._database.write(show)
+
+    # --- changes
+
+    async def change(
+        self,
+        rule_id: str,
+        action: str,
+        agent: str,
+        detail: Mapping[str, Any],
+        **columns: str,
+    ) -> RuleRecord:
+        """Change columns of a rule, and keep what was done, by whom and when; all or nothing."""
+        assert set(columns) <= {"text", "wording", "state", "proposed"}, columns
+
+        def change(sqlite: "Sqlite") -> RuleRecord:
+            _change(sqlite, rule_id, action, agent, detail)
+            for name, value in columns.items():
+                sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
+            return cast("RuleRecord", _by_id(sqlite, rule_id))
+
+        return await self._database.write(change)
+
+    async def teach(
+        self, failure: int, rule_id: str, agent: str, lesson: str, /, **columns: str
+    ) -> RuleRecord | None:
+        """Keep the lesson of a failure, and change its rule by it; None where that failure has its lesson."""
+        assert set(columns) <= {"text", "wording", "proposed"}, columns
+
+        def teach(sqlite: "Sqlite") -> RuleRecord | None:
+            taken = sqlite.conn.execute(
+                "UPDATE rule_failures SET lesson = ? WHERE number = ? AND lesson = ''", [lesson, failure]
+            )
+            if taken.rowcount != 1:
+                return None
+            _change(sqlite, rule_id, "lesson", agent, {"text": lesson, "failure": failure})
+            for name, value in columns.items():
+                sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
+            return _by_id(sqlite, rule_id)
+
+        return await self._database.write(teach)
+
+    async def merge(self, rule_id: str, into: str, agent: str) -> RuleRecord:
+        """Make a rule part of another one: its failures, fixes and uses become the other's, and later ones too."""
+
+        def merge(sqlite: "Sqlite") -> RuleRecord:
+            run = sqlite.conn.execute
+            run("UPDATE rule_failures SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
+            for table, columns, added in (
+                ("rule_support", "family, hits", "hits = hits + excluded.hits"),
+                (
+                    "rule_fixes",
+                    "digest, before, after, worked, created_at",
+                    "worked = worked + excluded.worked",
+                ),
+                (
+                    "rule_uses",
+                    "task_id, kernels_before, broken_after, shown_at",
+                    "broken_after = broken_after + excluded.broken_after",
+                ),
+            ):
+                run(
+                    f"INSERT INTO {table} (rule_id, {columns}) SELECT ?, {columns} FROM {table} WHERE rule_id = ?"  # noqa: S608
+                    f" ON CONFLICT DO UPDATE SET {added}",
+                    [into, rule_id],
+                )
+                run(f"DELETE FROM {table} WHERE rule_id = ?", [rule_id])  # noqa: S608 - constants
+            one, other = _by_id(sqlite, rule_id), _by_id(sqlite, into)
+            assert one is not None
+            assert other is not None
+            names = tuple(dict.fromkeys((*other.names, *one.names)))[:MAX_NAMES]
+            run(
+                "UPDATE rules SET names = ?, hits = hits + ?, support = (SELECT COUNT(*) FROM rule_support WHERE rule_id = ?)"
+                " WHERE rule_id = ?",
+                [json.dumps(names), one.hits, into, into],
+            )
+            run("UPDATE rules SET merged_into = ?, hits = 0, support = 0 WHERE rule_id = ?", [into, rule_id])
+            run("UPDATE rules SET merged_into = ? WHERE merged_into = ?", [into, rule_id])
+            _change(sqlite, rule_id, "merge", agent, {"into": into})
+            _change(sqlite, into, "merge", agent, {"from": rule_id})
+            return cast("RuleRecord", _by_id(sqlite, into))
+
+        return await self._database.write(merge)
+
+    # --- versions of Triton
+
+    async def check(self, rule_id: str, triton: str, *, holds: bool, how: str) -> bool:
+        """Keep whether a rule holds for a version of Triton; returns whether that is news."""
+
+        def check(sqlite: "Sqlite") -> bool:
+            row = sqlite.execute(
+                "SELECT holds FROM rule_versions WHERE rule_id = ? AND triton = ?", [rule_id, triton]
+            ).fetchone()
+            sqlite.conn.execute(
+                "INSERT INTO rule_versions (rule_id, triton, holds, how, checked_at) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET holds = excluded.holds, how = excluded.how, checked_at = excluded.checked_at",
+                [rule_id, triton, int(holds), how, time.time()],
+            )
+            news = row is None or bool(row[0]) != holds
+            if news:
+                action = "holds" if holds else "retired for a version"
+                _change(sqlite, rule_id, action, "server", {"triton": triton, "how": how})
+            return news
+
+        return await self._database.write(check)
+
+    async def drop_names(
+        self, rule_id: str, names: set[str], triton: str, words: Callable[[Sequence[str]], str]
+    ) -> None:
+        """Take names off a rule that exist in a version of Triton, and word it anew where a template worded it."""
+
+        def drop(sqlite: "Sqlite") -> None:
+            rule = cast("RuleRecord", _by_id(sqlite, rule_id))
+            kept = [name for name in rule.names if name not in names]
+            text = words(kept) if kept and rule.wording != "agent" else rule.text
+            sqlite.conn.execute(
+                "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?", [json.dumps(kept), text, rule_id]
+            )
+            _change(sqlite, rule_id, "names exist", "server", {"triton": triton, "names": sorted(names)})
+
+        await self._database.write(drop)
+
+    async def refuted(self, triton: str) -> set[str]:
+        """Return the rules that do not hold for a version of Triton."""
+        query = "SELECT rule_id FROM rule_versions WHERE triton = ? AND holds = 0"
+        return await self._database.read(
+            lambda sqlite: {str(row[0]) for row in sqlite.execute(query, [triton])}
+        )
+
+    async def see_triton(self, triton: str) -> bool:
+        """Remember that a version of Triton is installed; says whether its probes have never been run."""
+
+        def see(sqlite: "Sqlite") -> bool:
+            row = sqlite.execute("SELECT probed_at FROM rule_tritons WHERE triton = ?", [triton]).fetchone()
+            sqlite.conn.execute(
+                "INSERT INTO rule_tritons (triton, seen_at) VALUES (?, ?) ON CONFLICT DO UPDATE SET seen_at = excluded.seen_at",
+                [triton, time.time()],
+            )
+            return row is None or row[0] is None
+
+        return await self._database.write(see)
+
+    async def probed(self, triton: str) -> None:
+        """Remember that the probes were run with a version of Triton."""
+
+        def probed(sqlite: "Sqlite") -> None:
+            now = time.time()
+            sqlite.conn.execute(
+                "INSERT INTO rule_tritons (triton, seen_at, probed_at) VALUES (?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET seen_at = excluded.seen_at, probed_at = excluded.probed_at",
+                [triton, now, now],
+            )
+
+        await self._database.write(probed)
+
+    async def triton(self) -> str:
+        """Return the version of Triton that was seen last, or the empty string."""
+
+        def triton(sqlite: "Sqlite") -> str:
+            row = sqlite.execute("SELECT triton FROM rule_tritons ORDER BY seen_at DESC LIMIT 1").fetchone()
+            return str(row[0]) if row else ""
+
+        return await self._database.read(triton)
+
+
+COLUMNS = (
+    "rule_id, key, subject, text, wording, state, origin, names, device, hits, support, merged_into, proposed, created_at,"
+    " changed_at"
+)
+
+
+def _record(row: Sequence[Any]) -> RuleRecord:
+    values = list(row)
+    values[7] = () if values[7] == "[]" else tuple(json.loads(values[7]))
+    values[12] = from_json(values[12]) if values[12] else {}
+    return RuleRecord(*values)
+
+
+def _by_id(sqlite: "Sqlite", rule_id: str) -> RuleRecord | None:
+    row = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE rule_id = ?", [rule_id]).fetchone()  # noqa: S608
+    return None if row is None else _record(row)
+
+
+def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
+    """Return the rule of a key, kept now where it is new; the one it was merged into, where it was."""
+    row = sqlite.execute("SELECT rule_id, merged_into FROM rules WHERE key = ?", [rule.key]).fetchone()
+    if row is not None:
+        return cast("RuleRecord", _by_id(sqlite, row[1] or row[0]))
+    rule_id = content_handle("rule", hashlib.sha256(rule.key.encode()).hexdigest())
+    now = time.time()
+    sqlite.conn.execute(
+        "INSERT INTO rules (rule_id, key, subject, words, text, wording, state, origin, names, created_at, changed_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            rule_id,
+            rule.key,
+            rule.subject,
+            rule.words,
+            rule.text,
+            rule.wording,
+            rule.state,
+            rule.origin,
+            json.dumps(rule.names),
+            now,
+            now,
+        ],
+    )
+    _change(sqlite, rule_id, "made", agent, {"text": rule.text, "origin": rule.origin})
+    return cast("RuleRecord", _by_id(sqlite, rule_id))
+
+
+def _add_failure(
+    sqlite: "Sqlite", rule_id: str, *, task_id: str, family: str, candidate_id: str, agent: str
+) -> None:
+    run = sqlite.conn.execute
+    run(
+        "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        [rule_id, task_id, family, candidate_id, agent.encode("utf-8", "replace").decode(), time.time()],
+    )
+    new = (
+        run("SELECT 1 FROM rule_support WHERE rule_id = ? AND family = ?", [rule_id, family]).fetchone()
+        is None
+    )
+    run(
+        "INSERT INTO rule_support (rule_id, family, hits) VALUES (?, ?, 1)"
+        " ON CONFLICT DO UPDATE SET hits = hits + 1",
+        [rule_id, family],
+    )
+    run("UPDATE rules SET hits = hits + 1, support = support + ? WHERE rule_id = ?", [int(new), rule_id])
+    run(
+        "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",
+        [rule_id, task_id],
+    )
+
+
+def _change(sqlite: "Sqlite", rule_id: str, action: str, agent: str, detail: Mapping[str, Any]) -> None:
+    now = time.time()
+    sqlite.conn.execute(
+        "INSERT INTO rule_changes (rule_id, action, detail, agent, changed_at) VALUES (?, ?, ?, ?, ?)",
+        [rule_id, action, to_json(detail), agent.encode("utf-8", "replace").decode(), now],
+    )
+    sqlite.conn.execute("UPDATE rules SET changed_at = ? WHERE rule_id = ?", [now, rule_id])
+
+
+def _count(sqlite: "Sqlite", name: str) -> None:
+    sqlite.conn.execute(
+        "INSERT INTO rule_totals (name, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+        [name],
+    )
+
+
+def _total(sqlite: "Sqlite", name: str) -> int:
+    row = sqlite.execute("SELECT count FROM rule_totals WHERE name = ?", [name]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
+    fix = sqlite.execute(
+        "SELECT before, after, worked FROM rule_fixes WHERE rule_id = ? ORDER BY worked DESC, created_at DESC LIMIT 1",
+        [rule.rule_id],
+    ).fetchone()
+    versions = sqlite.execute(
+        "SELECT triton, holds, how, checked_at FROM rule_versions WHERE rule_id = ? ORDER BY checked_at",
+        [rule.rule_id],
+    )
+    after, broken = sqlite.execute(
+        "SELECT COALESCE(SUM(kernels - kernels_before), 0), COALESCE(SUM(broken_after), 0)"
+        " FROM rule_uses JOIN rule_tasks USING (task_id) WHERE rule_id = ?",
+        [rule.rule_id],
+    ).fetchone()
+    return RuleDetails(
+        fix=RuleFix(before=fix[0], after=fix[1], worked=fix[2]) if fix else None,
+        holds={row[0]: (bool(row[1]), row[2], row[3]) for row in versions},
+        kernels_before=kernels - after,
+        broken_before=max(0, rule.hits - broken),
+        kernels_after=after,
+        broken_after=broken,
+    )

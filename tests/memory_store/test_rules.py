@@ -1,0 +1,137 @@
+"""The rule memory: counts, names, fixes, uses, versions, changes; all or nothing."""
+
+import pytest
+
+from adaexplore_mcp.memory_store import NewRule, Store
+from adaexplore_mcp.models import RuleFix
+
+pytestmark = pytest.mark.anyio
+
+RULE = NewRule("name_missing:tl", "language", "You cannot use {names}.", "You cannot use tanh.", ("tanh",))
+OTHER = NewRule("loop_type:loop", "language", "You cannot change it.", "You cannot change it.")
+
+
+@pytest.fixture
+async def store(tmp_path):
+    store = Store(tmp_path / "a.db")
+    yield store
+    await store.aclose()
+
+
+async def fail(store, rule=RULE, *, task="task_1", family="f1", candidate="cand_1", **more):
+    return await store.rules.judged(task_id=task, family=family, candidate_id=candidate, broken=rule, **more)
+
+
+async def right(store, *, task="task_1", family="f1"):
+    assert await store.rules.judged(task_id=task, family=family, candidate_id="cand_9") is None
+
+
+async def test_support_counts_families_and_not_hits(store):
+    for task, family in (("task_1", "f1"), ("task_2", "f1"), ("task_2", "f1"), ("task_3", "f2")):
+        rule = await fail(store, task=task, family=family)
+    assert (rule.hits, rule.support) == (4, 2)
+    assert await store.rules.broken_by(task_id="task_9", family="f2") == {rule.rule_id}
+    _, families = await store.rules.all()
+    assert families == 2
+
+
+async def test_names_are_collected_and_the_rule_worded_anew(store):
+    await fail(store)
+    another = NewRule(RULE.key, "language", RULE.words, "You cannot use pow.", ("pow", "tanh"))
+    rule = await fail(
+        store, another, words=lambda words, names: words.replace("{names}", " and ".join(names))
+    )
+    assert rule.names == ("tanh", "pow")
+    assert rule.text == "You cannot use tanh and pow."
+
+
+async def test_a_wording_of_an_agent_is_not_overwritten_by_a_name(store):
+    rule = await fail(store)
+    await store.rules.change(rule.rule_id, "reword", "me", {}, text="You cannot do so.", wording="agent")
+    another = NewRule(RULE.key, "language", RULE.words, "x", ("pow",))
+    assert (await fail(store, another, words=lambda *_: "template")).text == "You cannot do so."
+
+
+async def test_use_is_measured_before_and_after_a_rule_was_shown(store):
+    rule = await fail(store)
+    await right(store)
+    await store.rules.show([rule.rule_id], "task_1")
+    await store.rules.show([rule.rule_id], "task_1")
+    for _ in range(3):
+        await right(store)
+    await fail(store)
+    details = (await store.rules.details([rule]))[rule.rule_id]
+    rule = await store.rules.get(rule.rule_id)
+    details = (await store.rules.details([rule]))[rule.rule_id]
+    assert (details.kernels_before, details.broken_before) == (2, 1)
+    assert (details.kernels_after, details.broken_after) == (4, 1)
+
+
+async def test_the_fix_that_worked_most_often_is_shown(store):
+    rule = await fail(store)
+    good, other = RuleFix(before="a", after="b"), RuleFix(before="a", after="c")
+    for fix in (other, good, good):
+        await store.rules.add_fix(rule.rule_id, fix)
+    assert (await store.rules.details([rule]))[rule.rule_id].fix == good.model_copy(update={"worked": 2})
+
+
+async def test_a_merged_rule_gives_all_it_had_and_all_it_gets_to_the_other(store):
+    one, other = await fail(store), await fail(store, OTHER, task="task_2", family="f2")
+    await store.rules.add_fix(one.rule_id, RuleFix(before="a", after="b"))
+    merged = await store.rules.merge(one.rule_id, other.rule_id, "me")
+    assert (merged.hits, merged.support, merged.names) == (2, 2, ("tanh",))
+    later = await fail(store, task="task_3", family="f3")
+    assert (later.rule_id, later.hits, later.support) == (other.rule_id, 3, 3)
+    rules, _ = await store.rules.all()
+    assert [rule.rule_id for rule in rules] == [other.rule_id]
+    assert (await store.rules.details([later]))[later.rule_id].fix is not None
+    assert [change.action for change in await store.rules.changes(one.rule_id)] == ["merge", "made"]
+
+
+async def test_a_rule_can_be_retired_for_one_version(store):
+    rule = await fail(store)
+    assert await store.rules.check(rule.rule_id, "3.9.0", holds=False, how="its probe")
+    assert not await store.rules.check(rule.rule_id, "3.9.0", holds=False, how="its probe")
+    assert await store.rules.refuted("3.9.0") == {rule.rule_id}
+    assert await store.rules.refuted("3.8.0") == set()
+    details = (await store.rules.details([rule]))[rule.rule_id]
+    assert details.holds["3.9.0"][:2] == (False, "its probe")
+
+
+async def test_another_triton_is_noticed_until_its_probes_were_run(store):
+    assert await store.rules.triton() == ""
+    assert await store.rules.see_triton("3.8.0")
+    assert await store.rules.see_triton("3.8.0")
+    await store.rules.probed("3.8.0")
+    assert not await store.rules.see_triton("3.8.0")
+    assert await store.rules.triton() == "3.8.0"
+
+
+async def test_a_lesson_is_taken_once(store):
+    rule = await fail(store)
+    (failure,) = await store.rules.failures(candidate_id="cand_1")
+    assert await store.rules.teach(failure.number, rule.rule_id, "me", "You cannot a.", text="You cannot a.")
+    assert (
+        await store.rules.teach(failure.number, rule.rule_id, "me", "You cannot b.", text="You cannot b.")
+        is None
+    )
+    assert (await store.rules.get(rule.rule_id)).text == "You cannot a."
+
+
+async def test_nothing_is_kept_of_a_record_that_fails(store):
+    await right(store)
+
+    def raises(*_):
+        raise ValueError("a defect")
+
+    await fail(store)
+    with pytest.raises(ValueError, match="a defect"):
+        await fail(store, NewRule(RULE.key, "language", "w", "t", ("other",)), words=raises)
+    rules, _ = await store.rules.all()
+    assert [(rule.hits, rule.names) for rule in rules] == [(1, ("tanh",))]
+
+
+async def test_labels_and_names_may_be_any_text(store):
+    rule = await fail(store, agent="\ud800 'agent'; DROP TABLE rules")
+    assert (await store.rules.failures(task_id="task_1"))[0].agent.startswith("? 'agent'")
+    assert await store.rules.get(rule.rule_id) is not None

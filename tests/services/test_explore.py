@@ -1,0 +1,532 @@
+"""Searches that agents drive, with a judge that obeys the kernels."""
+
+import json
+import os
+
+import anyio
+import pytest
+from search_stand_ins import Judge, kernel
+from stand_ins import StandInTasks
+
+from adaexplore_mcp.errors import NotFoundError, RequestError, WorkerLostError
+from adaexplore_mcp.memory_store import Owner, Store
+from adaexplore_mcp.models import Edit, Policy, RegisterRequest, SearchRequest, StartKernel
+from adaexplore_mcp.search import Search, SearchSettings
+from adaexplore_mcp.services import owners
+from adaexplore_mcp.services.explore import ExploreService
+
+pytestmark = pytest.mark.anyio
+
+
+def quiet(stage):
+    pass
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Bench:
+    """A service on a database, as one server has it."""
+
+    def __init__(self, home, *, times=True, clock=None, owner=None):
+        self.clock = clock or Clock()
+        self.store = Store(home / "adaexplore.db")
+        self.tasks = StandInTasks(self.store)
+        self.judge = Judge(self.store, home, times=times)
+        self.service = ExploreService(
+            self.store, self.tasks, self.judge, lease_s=1800, now=self.clock, owner=owner
+        )
+        self.run_id = ""
+
+    async def task(self, **fields):
+        request = RegisterRequest(source=b"def f(x): ...\n", name="f", format="function", entry="f", **fields)
+        return (await self.tasks.register(request, quiet)).task_id
+
+    async def ask(self, **fields):
+        """Call once and wait for the answer."""
+        if "kernel" in fields:
+            fields["source"] = fields.pop("kernel").encode()
+        if "task_id" not in fields:
+            fields.setdefault("run_id", self.run_id)
+        with anyio.fail_after(60):
+            async with self.service.asked(SearchRequest(**fields)) as ask:
+                answer = await self.service.advance(ask, quiet)
+        self.run_id = answer.run_id
+        return answer
+
+    async def begin(self, **fields):
+        return await self.ask(task_id=await self.task(), **fields)
+
+    async def tree(self):
+        return (await self.service.searches.now(self.run_id)).search
+
+    async def refused(self, **fields):
+        before = await self.store.runs.get(fields.get("run_id", self.run_id))
+        with pytest.raises(RequestError) as caught:
+            await self.ask(**fields)
+        assert await self.store.runs.get(fields.get("run_id", self.run_id)) == before
+        assert caught.value.next_step
+        return f"{caught.value.problem} {caught.value.next_step}"
+
+
+@pytest.fixture
+async def bench(home):
+    bench = Bench(home)
+    yield bench
+    await bench.store.aclose()
+
+
+@pytest.fixture
+async def other(home, bench):
+    """Another server on the same database: it passes for another process that lives."""
+    pid = os.getppid()
+    owner = Owner(owners.this_process().host, pid, owners._start_time(pid))
+    other = Bench(home, clock=bench.clock, owner=owner)
+    yield other
+    await other.store.aclose()
+
+
+@pytest.fixture
+async def blind(home):
+    """A server that times nothing."""
+    bench = Bench(home, times=False)
+    yield bench
+    await bench.store.aclose()
+
+
+# --- one agent -------------------------------------------------------------------------------------------
+
+
+async def test_a_run_begins_with_a_proposal_and_each_answer_holds_the_next(bench):
+    first = await bench.begin(max_steps=5)
+    assert (first.status, first.kind, first.parent, first.steps_left) == ("open", "large", "", 5)
+    assert "def f(x)" in first.text
+    second = await bench.ask(step_id=first.step_id, kernel=kernel("correct 1.5"), idea="as it is")
+    assert (second.status, second.node_id[-2:], second.steps_left) == ("correct", "_1", 4)
+    assert second.best == second.node_id
+    assert second.receipt_id.startswith("rcpt_")
+    assert second.step_id not in {"", first.step_id}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "value"),
+    [("correct 2.0", "correct", 2.0), ("incorrect", "incorrect", 0), ("compile_error", "compile_error", 0),
+     ("rejected", "rejected", 0), ("timeout", "timeout", 0), ("plausible", "plausible", 1.0)],
+)  # fmt: skip
+async def test_outcomes_become_nodes(bench, verdict, status, value):
+    step = await bench.begin()
+    answer = await bench.ask(step_id=step.step_id, kernel=kernel(verdict))
+    assert answer.status == status
+    (node,) = (await bench.tree()).nodes
+    assert (node.status, node.value) == (status, value)
+
+
+async def test_what_cannot_be_judged_makes_no_node_and_its_step_stays_open(bench):
+    step = await bench.begin(max_steps=3)
+    answer = await bench.ask(step_id=step.step_id, kernel=kernel("unsupported"))
+    assert (answer.status, answer.step_id, answer.steps_left, answer.node_id) == (
+        "unsupported",
+        step.step_id,
+        3,
+        "",
+    )
+    assert "no step used" in answer.summary
+    assert (await bench.ask(step_id=step.step_id, kernel=kernel())).status == "correct"
+
+
+async def test_a_fault_of_ours_costs_nothing_and_the_next_call_takes_the_kernel_up(bench):
+    step = await bench.begin()
+    with pytest.raises(WorkerLostError):
+        await bench.ask(step_id=step.step_id, kernel=kernel("lost"))
+    assert (await bench.store.runs.step(step.step_id)).state == "submitted"
+    judged = len(bench.judge.judged)
+    with pytest.raises(WorkerLostError):
+        await bench.ask(step_id=step.step_id)
+    assert len(bench.judge.judged) == judged + 1
+    answer = await bench.ask(step_id=step.step_id, kernel=kernel())
+    assert (answer.status, answer.steps_left) == ("correct", 99)
+
+
+async def test_the_same_kernel_is_answered_from_its_node(bench):
+    step = await bench.begin(max_steps=9)
+    first = await bench.ask(step_id=step.step_id, kernel=kernel("correct 1.5"))
+    judged = len(bench.judge.judged)
+    laid_out = "# a comment\nIS = 'correct 1.5'\n\ndef f( x ):\n    return (x * 1)\n"
+    again = await bench.ask(step_id=first.step_id, kernel=laid_out)
+    assert (again.duplicate, again.node_id, again.step_id) == (True, first.node_id, first.step_id)
+    assert again.steps_left == first.steps_left
+    assert "same kernel as node 1" in again.summary
+    assert len(bench.judge.judged) == judged
+    assert (await bench.tree()).root.visits == 1
+
+
+async def small_step(bench, source=None, **begin):
+    """Bring a run to a small step and return its answer."""
+    answer = await bench.begin(max_steps=50, **begin)
+    answer = await bench.ask(step_id=answer.step_id, kernel=source or kernel("correct 1.5", body="11"))
+    number = 100
+    while answer.kind != "small":
+        number += 1
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 1.5", body=str(number)))
+    return answer
+
+
+async def test_edits_are_applied_to_the_parent_all_together(bench):
+    answer = await small_step(bench)
+    parent = await bench.store.evaluations.candidate(answer.parent)
+    edits = [Edit(old='"correct 1.5"', new='"correct 1.9"'), Edit(old="return x", new="return 1 * x")]
+    done = await bench.ask(step_id=answer.step_id, edits=edits, idea="reorder")
+    new = await bench.store.evaluations.candidate(done.node_id)
+    assert new == parent.replace(b"1.5", b"1.9").replace(b"return x", b"return 1 * x")
+    record = await bench.store.runs.nodes(bench.run_id, [int(done.node_id.rpartition("_")[2])])
+    (node,) = record.values()
+    assert (node.idea, node.tree.kind, node.tree.speedup) == ("reorder", "small", 1.9)
+    assert node.change.startswith("+2 -2: ")
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ([("retrun x", "y")], "stands nowhere in node"),
+        ([("retrun x * ", "y")], "Nearest, at line 3"),
+        ([("x", "y")], "stands 2 times"),
+        ([("def f(x)", "def f(y)"), ("f(x):", "f(z):")], "overlap at line 2"),
+    ],
+)
+async def test_an_edit_that_does_not_fit_changes_nothing(bench, edits, said):
+    answer = await small_step(bench)
+    text = await bench.refused(step_id=answer.step_id, edits=[Edit(old=old, new=new) for old, new in edits])
+    assert said in text
+    assert "no step used" in text
+    assert (await bench.ask()).step_id == answer.step_id
+
+
+# --- bad input -------------------------------------------------------------------------------------------
+
+
+async def test_every_bad_input_is_named_and_leaves_the_run_as_it_is(bench):
+    first = await bench.begin(max_steps=4)
+    run_id = first.run_id
+    for fields, said in (
+        ({"step_id": "step_nnnnnnnnnnnn", "kernel": "k"}, "There is no step 'step_nnnnnnnnnnnn'"),
+        ({"step_id": first.step_id, "kernel": "  \n"}, "The kernel is empty"),
+        ({"step_id": first.step_id, "kernel": "x = 1\n" * 200_000}, "1200000 bytes"),
+        ({"step_id": first.step_id, "edits": [Edit(old="a")]}, "is a large step"),
+        ({"step_id": first.step_id, "edits": [Edit(old="a")], "kernel": "k"}, "Both a kernel and edits"),
+        ({"kernel": "k"}, "without step_id"),
+        ({"task_id": "task_none", "run_id": run_id}, "Both task_id and run_id"),
+        ({"resume": True, "max_steps": 9}, "has not stopped"),
+    ):
+        assert said in await bench.refused(**fields)
+    with pytest.raises(NotFoundError, match="There is no run 'run_none'"):
+        await bench.ask(run_id="run_none")
+    with pytest.raises(RequestError, match="Neither task_id nor run_id"):
+        await bench.ask(run_id="")
+    with pytest.raises(NotFoundError):
+        await bench.ask(task_id="task_none")
+    for fields in ({"max_steps": -1}, {"preset": "best"}, {"step_id": "step_x"}):
+        with pytest.raises(RequestError):
+            await bench.ask(task_id=await bench.task(), **fields)
+    assert (await bench.ask(run_id=run_id)).step_id == first.step_id
+
+
+async def test_a_step_of_another_run_is_refused(bench):
+    mine = await bench.begin()
+    other = await bench.ask(task_id=await bench.task())
+    assert f"belongs to run {mine.run_id}" in await bench.refused(
+        run_id=other.run_id, step_id=mine.step_id, kernel=kernel()
+    )
+
+
+async def test_a_step_answered_twice_gives_its_outcome_or_is_refused(bench):
+    first = await bench.begin(max_steps=9)
+    second = await bench.ask(step_id=first.step_id, kernel=kernel("correct 1.5"))
+    judged = len(bench.judge.judged)
+    again = await bench.ask(step_id=first.step_id, kernel=kernel("correct 1.5"))
+    assert (again.node_id, again.status, again.step_id) == (second.node_id, "correct", second.step_id)
+    assert len(bench.judge.judged) == judged
+    said = await bench.refused(step_id=first.step_id, kernel=kernel("correct 9.0", body="7"))
+    assert "answered with another kernel: node 1" in said
+
+
+# --- the end ---------------------------------------------------------------------------------------------
+
+
+async def test_a_run_stops_at_its_budget_and_times_the_best_again(bench):
+    answer = await bench.begin(max_steps=3)
+    bench.judge.final_scale = 0.8
+    for speed in ("1.5", "2.0", "incorrect"):
+        verdict = speed if speed == "incorrect" else f"correct {speed}"
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel(verdict, body=speed[0]))
+    assert (answer.status, answer.stop_reason, answer.step_id) == ("incorrect", "budget", "")
+    assert "The best is node 2, timed again: 1.6x" in answer.summary
+    assert bench.judge.efforts.count("full") == 2
+    assert "It takes no kernels" not in answer.summary
+    assert "has stopped (budget)" in await bench.refused(step_id=(await open_step(bench)), kernel=kernel())
+
+
+async def open_step(bench):
+    """Return a step that was never answered; where there is none, one is kept as another agent's."""
+    state = await bench.store.runs.state(bench.run_id)
+    waiting = [step.step_id for step in state.steps if step.state == "open"]
+    if waiting:
+        return waiting[0]
+    from adaexplore_mcp.memory_store import StepRecord
+
+    step = StepRecord(step_id="step_late", run_id=bench.run_id, step=9, kind="large", parent=0, agent="z")
+    assert await bench.store.runs.propose(step, state.run.version)
+    return step.step_id
+
+
+async def test_a_stopped_run_goes_on_when_told_to(bench):
+    answer = await bench.begin(max_steps=1)
+    answer = await bench.ask(step_id=answer.step_id, kernel=kernel())
+    assert answer.stop_reason == "budget"
+    assert "budget is 1" in await bench.refused(resume=True)
+    answer = await bench.ask(resume=True, max_steps=2)
+    assert (answer.status, answer.steps_left) == ("open", 1)
+    answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 3", body="3"))
+    assert "The best is node 2" in answer.summary
+
+
+async def test_a_run_stops_near_the_roofline(bench):
+    answer = await bench.begin()
+    answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 4.0 0.95"))
+    assert answer.stop_reason == "roofline"
+    answer = await bench.ask(resume=True)
+    assert answer.status == "open"
+
+
+async def test_a_node_whose_kernels_do_no_work_is_never_the_best(bench):
+    answer = await bench.begin(max_steps=2)
+    answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 9.0 library"))
+    assert answer.best == ""
+    answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 1.2", body="2"))
+    assert answer.best.endswith("_2")
+    allowing = await bench.task(policy=Policy(library_ops="allow"))
+    answer = await bench.ask(task_id=allowing, max_steps=2)
+    answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 9.0 library"))
+    assert answer.best.endswith("_1")
+
+
+async def test_without_times_there_are_verdicts_and_no_best_by_speed(blind):
+    answer = await blind.begin(max_steps=2)
+    for number in range(2):
+        assert answer.best == ""
+        answer = await blind.ask(step_id=answer.step_id, kernel=kernel(body=str(number)))
+    assert "2 of 2 kernels are right" in answer.summary
+    assert "Nothing is timed on this machine" in answer.summary
+    assert "node 1 was judged again and is correct" in answer.summary
+    assert blind.judge.efforts == []
+
+
+async def test_a_best_kernel_that_fails_at_the_end_is_not_the_result(bench):
+    answer = await bench.begin(max_steps=2)
+    for speed in ("1.5", "2.0"):
+        last = await bench.ask(step_id=answer.step_id, kernel=kernel(f"correct {speed}", body=speed[0]))
+        if last.step_id:
+            answer = last
+            original = bench.judge._verify
+
+            async def fails(request, report, original=original):
+                outcome = await original(request, report)
+                wrong = b"2.0" in request.source and getattr(request, "effort", "") == "full"
+                return (
+                    outcome.model_copy(update={"status": "incorrect", "timing": None}) if wrong else outcome
+                )
+
+            bench.judge._verify = fails
+    assert "The best is node 1, timed again: 1.5x" in last.summary
+    assert "Evaluated again, node 2 was incorrect." in last.summary
+
+
+# --- kernels that one already has ------------------------------------------------------------------------
+
+
+async def test_start_kernels_are_judged_first_and_cost_no_step(bench):
+    starts = [StartKernel(path="a.py", source=kernel("correct 1.3").encode()),
+              StartKernel(path="b.py", source=kernel("incorrect", body="2").encode()),
+              StartKernel(path="c.py", source=kernel("unsupported", body="3").encode()),
+              StartKernel(path="d.py", source=kernel("correct 1.3").encode())]  # fmt: skip
+    answer = await bench.begin(starts=starts, max_steps=4)
+    assert answer.steps_left == 4
+    tree = await bench.tree()
+    assert [(node.parent, node.kind, node.charged, node.status) for node in tree.nodes] == [
+        (0, "large", False, "correct"),
+        (0, "large", False, "incorrect"),
+    ]
+
+
+# --- several agents --------------------------------------------------------------------------------------
+
+
+async def test_each_agent_gets_its_own_proposal_and_the_same_when_it_asks_again(bench, other):
+    one = await bench.begin(agent="a")
+    two = await other.ask(run_id=one.run_id, agent="b")
+    assert two.step_id != one.step_id
+    assert (await other.ask(agent="a")).step_id == one.step_id
+    assert (await bench.ask(agent="b")).step_id == two.step_id
+
+
+async def test_a_proposal_whose_time_is_up_is_given_out_again_and_takes_a_late_answer(bench):
+    one = await bench.begin(agent="a", max_steps=3)
+    bench.clock.now += 1801
+    two = await bench.ask(agent="b")
+    assert two.step_id != one.step_id
+    assert (await bench.store.runs.step(two.step_id)).step == 1
+    late = await bench.ask(step_id=one.step_id, kernel=kernel("correct 2", body="late"))
+    assert (late.status, late.steps_left) == ("correct", 3)
+    done = await bench.ask(step_id=two.step_id, kernel=kernel("correct 3", body="new"), agent="b")
+    assert done.steps_left == 2
+
+
+async def test_more_agents_than_steps_do_not_exceed_the_budget(bench):
+    first = await bench.begin(agent="a", max_steps=2)
+    await bench.ask(agent="b")
+    third = await bench.ask(agent="c")
+    assert (third.step_id, third.status) == ("", "open")
+    assert "out with other agents" in third.summary
+    bench.clock.now += 1801
+    assert (await bench.ask(agent="c")).step_id
+    await bench.ask(step_id=first.step_id, kernel=kernel())
+
+
+async def agents_at_work(benches, run_id, budget):
+    """Let eight agents, each at one of some servers, work until the run stops; return all nodes they were told."""
+    told = []
+
+    async def work(number):
+        mine = benches[number % len(benches)]
+        name, count = f"agent{number}", 0
+        answer = await mine.ask(run_id=run_id, agent=name)
+        while answer.status != "stopped" and not answer.stop_reason:
+            if not answer.step_id:
+                await anyio.sleep(0.05)
+                answer = await mine.ask(run_id=run_id, agent=name)
+                continue
+            count += 1
+            source = kernel(f"correct {1 + count / 10}", body=f"{number}{count:03}")
+            answer = await mine.ask(run_id=run_id, step_id=answer.step_id, kernel=source, agent=name)
+            if answer.node_id:
+                told.append(answer.node_id)
+
+    with anyio.fail_after(100):
+        async with anyio.create_task_group() as group:
+            for number in range(8):
+                group.start_soon(work, number)
+    state = await benches[0].store.runs.state(run_id)
+    assert len(told) == len(set(told)) == len(state.nodes) == budget
+    assert len({row.step for row in state.nodes}) == budget
+    search = Search(SearchSettings.from_data(state.run.settings), state.run.seed)
+    for one in benches:
+        tree = (await one.service.searches.now(run_id)).search
+        assert tree.root.visits == tree.charged_steps == budget
+        assert not set(search.nodes) & set(tree.nodes)
+    return state
+
+
+async def test_eight_agents_at_one_server_lose_and_double_nothing(bench):
+    await bench.begin(agent="x", max_steps=1)
+    run = await bench.ask(task_id=await bench.task(), agent="agent0", max_steps=40)
+    await agents_at_work([bench], run.run_id, 40)
+
+
+async def test_eight_agents_at_two_servers_lose_and_double_nothing(bench, other):
+    run = await bench.begin(agent="agent0", max_steps=40)
+    await agents_at_work([bench, other], run.run_id, 40)
+
+
+async def test_the_same_kernel_sent_at_once_by_many_is_judged_once(bench, other):
+    run = await bench.begin(agent="a0", max_steps=30)
+    servers = (bench, other)
+    later = [await servers[number % 2].ask(run_id=run.run_id, agent=f"a{number}") for number in range(1, 12)]
+    steps = [run, *later]
+    answers = []
+
+    async def send(number):
+        server = (bench, other)[number % 2]
+        source = kernel("correct 1.5") if number < 6 else kernel("incorrect", body="2")
+        answers.append(
+            await server.ask(
+                run_id=run.run_id, step_id=steps[number].step_id, kernel=source, agent=f"a{number}"
+            )
+        )
+
+    async with anyio.create_task_group() as group:
+        for number in range(12):
+            group.start_soon(send, number)
+    assert len(answers) == 12
+    assert sum(not answer.duplicate for answer in answers) == 2
+    tree = await bench.tree()
+    assert len(tree.nodes) == tree.root.visits == 2
+    assert len(bench.judge.judged) + len(other.judge.judged) == 2
+
+
+async def test_one_agent_gets_the_papers_order_from_the_same_seed(bench):
+    orders = []
+    for _ in range(2):
+        answer = await bench.begin(seed=5, preset="paper", max_steps=12)
+        order = []
+        for number in range(11):
+            order.append((answer.kind, answer.parent.rpartition("_")[2]))
+            answer = await bench.ask(
+                step_id=answer.step_id, kernel=kernel(f"correct {1 + number % 4}", body=str(number))
+            )
+        orders.append(order)
+        search = Search(SearchSettings.preset("paper", max_steps=12), 5)
+        nodes = (await bench.tree()).nodes
+        for step, node in enumerate(nodes, 1):
+            proposal = search.propose(step)
+            assert (proposal.kind, proposal.parent) == (node.kind, node.parent)
+            search.record(node)
+    assert orders[0] == orders[1]
+
+
+# --- interrupted -----------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_evaluation_is_taken_up_by_the_next_call(bench):
+    step = await bench.begin(max_steps=5)
+    request = SearchRequest(run_id=step.run_id, step_id=step.step_id, source=kernel("gated").encode())
+    async with anyio.create_task_group() as group:
+
+        async def call():
+            async with bench.service.asked(request) as ask:
+                await bench.service.advance(ask, quiet)
+
+        group.start_soon(call)
+        with anyio.fail_after(10):
+            while not bench.judge.begun:  # noqa: ASYNC110 - bounded
+                await anyio.sleep(0.01)
+        said = await bench.refused(step_id=step.step_id, kernel=kernel())
+        assert "is being judged" in said
+        group.cancel_scope.cancel()
+    bench.judge.gate.set()
+    answer = await bench.ask()
+    assert (answer.steps_left, answer.status) == (4, "open")
+    assert (await bench.tree()).root.visits == 1
+
+
+async def test_a_second_server_waits_for_the_first_and_sees_its_node(bench, other):
+    step = await bench.begin(max_steps=5)
+    source = kernel("gated")
+    answers = {}
+
+    async def call(server, name):
+        answers[name] = await server.ask(run_id=step.run_id, step_id=step.step_id, kernel=source)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call, bench, "one")
+        while not bench.judge.begun:  # noqa: ASYNC110 - bounded
+            await anyio.sleep(0.01)
+        group.start_soon(call, other, "two")
+        await anyio.sleep(0.3)
+        bench.judge.gate.set()
+    assert other.judge.begun == 0
+    assert answers["one"].node_id == answers["two"].node_id != ""
+    assert json.dumps(answers["two"].outcome) == json.dumps(answers["one"].outcome)

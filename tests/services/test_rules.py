@@ -1,0 +1,294 @@
+"""What is learned from outcomes, given out, and changed by whom."""
+
+import json
+
+import pytest
+
+from adaexplore_mcp.errors import NotFoundError, RequestError, WorkerError
+from adaexplore_mcp.memory_store import Store, TaskRecord
+from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Outcome, Review, RulesRequest, TaskSummary
+from adaexplore_mcp.rules import STARTERS
+from adaexplore_mcp.services.rules import RuleService, TaskTraits
+
+pytestmark = pytest.mark.anyio
+
+HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(x, BLOCK: tl.constexpr):\n"
+RIGHT = f"{HEAD}    o = tl.arange(0, BLOCK)\n    y = 2 * tl.sigmoid(2 * o) - 1\n".encode()
+WRONG = f"{HEAD}    o = tl.arange(0, BLOCK)\n    y = tl.erfinv(o)\n".encode()
+TRITON = {"triton": "3.9.0"}
+
+
+class Prober:
+    """Says what it is told; a probe fails as its rule says unless it is among `compiles`."""
+
+    def __init__(self, compiles=(), version="3.9.0"):
+        self.compiles, self.version, self.runs = set(compiles), version, 0
+
+    async def triton(self):
+        return self.version
+
+    async def fails_as(self, probe):
+        self.runs += 1
+        key = next(each.key for each in STARTERS if each.probe == probe)
+        return "" if key in self.compiles else key
+
+    async def present(self, names):
+        return {"round"} & set(names)
+
+
+@pytest.fixture
+async def memory(tmp_path):
+    store = Store(tmp_path / "a.db")
+
+    async def describe(task_id):
+        return TaskTraits(task_id[:-1], frozenset({"softmax"}))
+
+    yield Memory(store, RuleService(store, describe, Prober()))
+    await store.aclose()
+
+
+class Memory:
+    def __init__(self, store, rules):
+        self.store, self.rules = store, rules
+
+    async def judged(self, status, source, *, task="task_a1", agent="me", **fields):
+        summary = TaskSummary(task_id=task, name="t", format="function", entry="op")
+        await self.store.tasks.put(TaskRecord(task, {}, summary))
+        outcome = Outcome(summary="", status=status, task_id=task, versions=TRITON, **fields)
+        recorded = await self.store.evaluations.record(outcome, source, receipt={}, agent=agent)
+        return await self.rules.learn(recorded, source, agent)
+
+    async def fail(self, source=WRONG, message="module 'triton.language' has no attribute 'erfinv'", **more):
+        error = ErrorExcerpt(type="CompilationError", message=message, line=8, kernel="kernel")
+        return await self.judged(
+            "compile_error", source, stage="compile", check="language", error=error, **more
+        )
+
+    async def rule(self, key):
+        rules, _ = await self.store.rules.all()
+        return next(rule for rule in rules if rule.key == key)
+
+
+async def test_a_failure_is_a_rule_at_once_and_warns_before_the_next_run(memory):
+    outcome = await memory.fail()
+    assert "erfinv" in outcome.rules[0]
+    warnings = await memory.rules.warnings(WRONG)
+    assert len(warnings) == 1
+    assert warnings[0].startswith("line 8, tl.erfinv: You cannot")
+    assert await memory.rules.warnings(RIGHT) == []
+
+
+@pytest.mark.parametrize("status", ["unsupported", "running", "cancelled"])
+async def test_what_was_not_judged_teaches_nothing(memory, status):
+    error = ErrorExcerpt(type="CompilationError", message="'dtype' object is not callable")
+    await memory.judged(status, WRONG, error=error)
+    rules, _ = await memory.store.rules.all()
+    assert all(rule.hits == 0 for rule in rules)
+
+
+async def test_the_edit_that_mended_a_failing_kernel_becomes_its_fix(memory):
+    await memory.fail()
+    await memory.judged("correct", RIGHT, agent="somebody else")
+    rule = await memory.rule("name_missing:triton.language")
+    assert (await memory.store.rules.details([rule]))[rule.rule_id].fix is None
+    await memory.fail(task="task_b1")
+    await memory.judged("correct", RIGHT, task="task_b1")
+    await memory.judged("correct", RIGHT, task="task_b1")
+    fix = (await memory.store.rules.details([rule]))[rule.rule_id].fix
+    assert (fix.before, fix.after, fix.worked) == ("y = tl.erfinv(o)", "y = 2 * tl.sigmoid(2 * o) - 1", 1)
+
+
+async def test_shipped_rules_and_own_ones_are_given_out_and_rare_ones_on_request(memory):
+    await memory.fail(message="Both operands must be same thing", task="task_b1")
+    page = await memory.rules.get(RulesRequest(task_id="task_a1", limit=100))
+    assert {rule.state for rule in page.rules} == {"verified"}
+    assert all("3.9.0" in rule.provenance for rule in page.rules)
+    rare = await memory.rules.get(RulesRequest(task_id="task_a1", limit=100, min_support=1))
+    assert len(rare.rules) == len(page.rules) + 1
+    own = await memory.rules.rules_for(task_id="task_b9", limit=1)
+    assert own[0].state == "learned"
+
+
+async def test_a_query_and_a_kernel_find_what_concerns_them(memory):
+    page = await memory.rules.get(RulesRequest(query="lambda kernel"))
+    assert [rule.kind for rule in page.rules] == ["unsupported_node:lambda"]
+    source = f"{HEAD}    f = lambda a: a\n".encode()
+    page = await memory.rules.get(RulesRequest(source=source))
+    assert page.rules[0].kind == "unsupported_node:lambda"
+    assert (await memory.rules.get(RulesRequest(query="no such words"))).rules == []
+
+
+async def test_a_rule_that_a_right_kernel_breaks_does_not_hold_for_that_triton(memory):
+    listed = f"{HEAD}    a = {{x for x in (1, 2)}}\n".encode()
+    await memory.fail(listed, "unsupported AST node type: SetComp")
+    assert await memory.rules.warnings(listed)
+    await memory.judged("correct", listed, compiled=[CompiledKernel(kernel="kernel")])
+    assert await memory.rules.warnings(listed, triton="3.9.0") == []
+    assert await memory.rules.warnings(listed, triton="3.2.0")
+    page = await memory.rules.get(RulesRequest(task_id="task_a1", limit=100))
+    assert "unsupported_node:setcomp" not in [rule.kind for rule in page.rules]
+
+
+async def test_a_probe_that_compiles_retires_its_rule_for_that_version(memory):
+    memory.rules._prober = Prober({"unsupported_node:lambda"}, "3.10.0")
+    seen = await memory.rules.probe()
+    assert [rule.key for rule in seen.retired] == ["unsupported_node:lambda"]
+    assert [names for _, names in seen.present] == [["round"]]
+    page = await memory.rules.get(RulesRequest(query="lambda"))
+    assert page.rules == []
+    rule = await memory.rule("unsupported_node:lambda")
+    shown = await memory.rules.one(rule.rule_id)
+    assert "its probe refutes it for triton 3.10.0 (2" in shown.provenance
+    assert "round" not in (await memory.rule("name_missing:triton.language")).names
+
+
+async def test_probes_are_due_when_another_triton_is_seen(memory):
+    await memory.fail()
+    assert not memory.rules.due
+    error = ErrorExcerpt(type="CompilationError", message="'dtype' object is not callable")
+    outcome = Outcome(
+        summary="",
+        status="compile_error",
+        stage="compile",
+        error=error,
+        task_id="task_a1",
+        versions={"triton": "3.8.0"},
+    )
+    recorded = await memory.store.evaluations.record(outcome, WRONG, receipt={})
+    await memory.rules.learn(recorded, WRONG)
+    assert memory.rules.due
+    await memory.rules.probe_if_due()
+    assert not memory.rules.due
+    assert memory.rules._prober.runs > 0
+
+
+async def test_without_workers_no_probe_is_run(memory):
+    memory.rules._prober = None
+    with pytest.raises(WorkerError):
+        await memory.rules.probe()
+
+
+# --- lessons
+
+
+async def test_a_lesson_words_a_learned_rule(memory):
+    outcome = await memory.fail(message="frobnicated operands")
+    told = await memory.rules.lesson(outcome, "You cannot frobnicate the operands of a block.", "me")
+    assert told.rule == "You cannot frobnicate the operands of a block."
+    with pytest.raises(RequestError, match="has its lesson"):
+        await memory.rules.lesson(outcome.candidate_id, "You cannot frobnicate any operands.", "me")
+
+
+async def test_a_lesson_for_what_a_probe_stands_behind_is_a_proposal(memory):
+    outcome = await memory.fail()
+    told = await memory.rules.lesson(outcome.candidate_id, "You cannot find erfinv in triton.language.", "me")
+    assert "erfinv in" not in told.rule
+    assert "erfinv in" in told.proposed
+    accepted = await memory.rules.decide(told.rule_id, "accept", "a person")
+    assert (accepted.rule, accepted.proposed) == ("You cannot find erfinv in triton.language.", "")
+
+
+async def test_lessons_that_cannot_be_taken_say_why(memory):
+    good = await memory.judged("correct", RIGHT)
+    bad = await memory.fail()
+    text = "You cannot find erfinv in triton.language."
+    with pytest.raises(RequestError, match="has no failure"):
+        await memory.rules.lesson(good, text, "me")
+    with pytest.raises(RequestError, match="another label"):
+        await memory.rules.lesson(bad, text, "you")
+    with pytest.raises(NotFoundError, match="cand_nothing"):
+        await memory.rules.lesson("cand_nothing", text, "me")
+    for wrong in (
+        "You cannot a. You cannot b.",
+        "Use libdevice.",
+        "You cannot " + "x " * 200,
+        "You cannot `a\nb`; rm -rf",
+    ):
+        with pytest.raises(RequestError, match="cannot be the text"):
+            await memory.rules.lesson(bad, wrong, "me")
+    assert all(not failure.lesson for failure in await memory.store.rules.failures(task_id="task_a1"))
+
+
+# --- review
+
+
+async def test_an_agent_rewords_merges_and_proposes(memory):
+    await memory.fail(message="frobnicated operands")
+    await memory.fail(message="frobnicated type mismatch")
+    rules, _ = await memory.store.rules.all()
+    one, other = (rule for rule in rules if rule.state == "learned")
+    merged = await memory.rules.review(
+        Review(rule_id=one.rule_id, action="merge", into=other.rule_id, agent="me")
+    )
+    assert merged.hits == 2
+    with pytest.raises(RequestError, match="was merged"):
+        await memory.rules.review(
+            Review(rule_id=one.rule_id, action="reword", text="You cannot do this at all.")
+        )
+    shown = await memory.rules.review(
+        Review(rule_id=other.rule_id, action="propose_retire", text="It went away.", agent="me")
+    )
+    assert shown.proposed == "retire by me: It went away."
+    assert [rule.rule_id for rule in await memory.rules.pending()] == [other.rule_id]
+    assert (await memory.rules.decide(other.rule_id, "accept", "a person")).state == "retired"
+    latest, *_ = await memory.store.rules.changes(other.rule_id)
+    assert (latest.action, latest.agent) == ("accept", "a person")
+
+
+async def test_changes_that_cannot_be_made_say_why(memory):
+    await memory.fail(message="frobnicated operands")
+    rules, _ = await memory.store.rules.all()
+    learned = next(rule for rule in rules if rule.state == "learned")
+    shipped = await memory.rule("unsupported_node:lambda")
+    for review, why in (
+        (Review(rule_id=learned.rule_id, action="merge", into=learned.rule_id), "into itself"),
+        (Review(rule_id=shipped.rule_id, action="merge", into=learned.rule_id), "vouched for"),
+        (Review(rule_id=learned.rule_id, action="merge"), "into is missing"),
+        (Review(rule_id="rule_nothing", action="reword", text="You cannot."), "no rule 'rule_nothing'"),
+        (Review(rule_id=learned.rule_id, action="propose_retire"), "needs a reason"),
+    ):
+        with pytest.raises(RequestError, match=why):
+            await memory.rules.review(review)
+    with pytest.raises(RequestError, match="Nothing is proposed"):
+        await memory.rules.decide(learned.rule_id, "accept", "a person")
+
+
+async def test_a_retired_rule_is_neither_given_out_nor_warned_of(memory):
+    await memory.fail()
+    rule = await memory.rule("name_missing:triton.language")
+    await memory.rules.decide(rule.rule_id, "retire", "a person")
+    assert await memory.rules.warnings(WRONG) == []
+    page = await memory.rules.get(RulesRequest(task_id="task_a1", limit=100))
+    assert rule.rule_id not in [each.rule_id for each in page.rules]
+    assert (await memory.rules.decide(rule.rule_id, "restore", "a person")).state == "verified"
+
+
+# --- sets
+
+
+async def test_an_import_is_unverified_and_reports_what_it_left_out(memory):
+    content = (
+        "You cannot use an assignment to self in a Triton kernel.||12\nnonsense\n"
+        "You cannot have an else at line 9 of the module.||4\nYou cannot use a lambda in a Triton kernel.||1\n"
+    )
+    report = await memory.rules.import_rules(content, "theirs.txt")
+    assert [rule.state for rule in report.kept] == ["unverified"]
+    assert "imported from theirs.txt" in report.kept[0].provenance
+    assert (report.known, [number for number, *_ in report.dropped], report.malformed[0][0]) == (1, [3], 2)
+    usual = await memory.rules.get(RulesRequest(query="assignment to self"))
+    asked = await memory.rules.get(RulesRequest(query="assignment to self", min_support=0))
+    assert (len(usual.rules), len(asked.rules)) == (0, 1)
+
+
+async def test_what_is_exported_can_be_imported(memory, tmp_path):
+    await memory.fail(message="frobnicated operands")
+    text = await memory.rules.export("json")
+    assert "frobnicated" not in text
+    other = Store(tmp_path / "b.db")
+    try:
+        report = await RuleService(other).import_rules(text, "ours.json")
+    finally:
+        await other.aclose()
+    assert report.malformed == []
+    assert report.known + len(report.kept) + len(report.dropped) == len(json.loads(text)["rules"])
+    assert (await memory.rules.export("markdown")).startswith("# Rules (")

@@ -1,0 +1,54 @@
+"""Make a list of rules small: twenty of them within 1,500 tokens."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from adaexplore_mcp.tools.outline import outline
+
+__all__ = ["BUDGET_CHARACTERS", "within"]
+
+BUDGET_CHARACTERS = 5400
+"""1,500 tokens at 3.6 characters each, for the structured content and for the text."""
+KEPT = ("rule_id", "rule", "why", "fix", "measured", "proposed")
+
+
+def within(page: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """Return a page of rules with what an agent needs of each, within the budget of twenty or in proportion.
+
+    Fixes and measurements of the last rules go first, then the last rules; `left_out` counts those.
+    """
+    budget = BUDGET_CHARACTERS * max(limit, 20) // 20
+    rules = [_brief(rule) for rule in page.get("rules", [])]
+    data = {**page, "rules": rules}
+    for name in ("measured", "fix", "why"):
+        for rule in reversed(rules):
+            if _size(data) <= budget:
+                return data
+            rule.pop(name, None)
+    while len(rules) > 1 and _size(data) > budget:
+        rules.pop()
+        data["left_out"] = data.get("left_out", 0) + 1
+    return data
+
+
+def _brief(rule: Mapping[str, Any]) -> dict[str, Any]:
+    brief = {**rule, "why": _why(rule)}
+    if fix := rule.get("fix"):
+        brief["fix"] = (
+            f"{fix.get('before') or 'nothing'} → {fix.get('after') or 'nothing'} (worked {fix.get('worked', 1)} times)"
+        )
+    return {name: brief[name] for name in KEPT if brief.get(name)}
+
+
+def _why(rule: Mapping[str, Any]) -> str:
+    """Return the provenance in few words; the whole of it stands in the detailed form."""
+    state = {"verified": "probe", "confirmed": "a person"}.get(
+        str(rule.get("state", "")), str(rule.get("state", "learned"))
+    )
+    support = rule.get("support", 0)
+    return f"{state}, {support} tasks" if support else state
+
+
+def _size(data: Mapping[str, Any]) -> int:
+    return max(len(json.dumps(data, ensure_ascii=False)), len(outline(data)))
