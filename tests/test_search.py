@@ -4,14 +4,11 @@ import base64
 import io
 import json
 import statistics
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from mcp import Client
+from mcp_client import call, connected_to
 from search_stand_ins import kernel, services_of
-
-from adaexplore_mcp.server import build_server
 
 pytestmark = pytest.mark.anyio
 
@@ -23,19 +20,8 @@ def mode(request):
     return request.param
 
 
-@asynccontextmanager
-async def connected(settings, mode="auto", *, times=True):
-    services = services_of(settings, times=times)
-    with anyio.fail_after(110):
-        async with Client(build_server(settings, services), mode=mode) as client:
-            client.services = services
-            yield client
-
-
-async def call(client, tool, /, **arguments):
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content[0].text
-    return result.structured_content
+def connected(settings, mode="auto", *, times=True):
+    return connected_to(services_of(settings, times=times), settings, mode, limit_s=110)
 
 
 async def refused(client, tool, /, **arguments):

@@ -2,12 +2,11 @@
 
 import json
 import re
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
-from mcp import Client
+from mcp_client import call, connected_to
 from stand_ins import SOURCE, kernel, services_of
 
 from adaexplore_mcp import server as module
@@ -27,20 +26,8 @@ def mode(request):
     return request.param
 
 
-@asynccontextmanager
-async def connected(settings, mode="auto"):
-    services = services_of(settings)
-    with anyio.fail_after(60):
-        async with Client(build_server(settings, services), mode=mode) as client:
-            client.services = services
-            yield client
-
-
-async def call(client, tool, /, **arguments):
-    """Call a tool that must succeed and return its structured content."""
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content[0].text
-    return result.structured_content
+def connected(settings, mode="auto"):
+    return connected_to(services_of(settings), settings, mode)
 
 
 async def refused(client, tool, /, **arguments):

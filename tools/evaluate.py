@@ -1,12 +1,22 @@
 """Judge a candidate, time it, and say what holds it back."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, TypeVar
 
 import anyio.to_thread
 from pydantic import Field
 
 from adaexplore_mcp.errors import RequestError
-from adaexplore_mcp.models import BenchmarkRequest, Effort, JobView, Outcome, Profile, Target, VerifyRequest
+from adaexplore_mcp.models import (
+    BenchmarkRequest,
+    Effort,
+    JobView,
+    Outcome,
+    Profile,
+    Target,
+    Value,
+    VerifyRequest,
+)
 from adaexplore_mcp.services import Call, Report, Services
 from adaexplore_mcp.services.files import allowed_path, read_file
 from adaexplore_mcp.services.messages import not_found
@@ -34,6 +44,8 @@ Node = Annotated[str, Field(description="candidate_id from an earlier answer.")]
 Device = Annotated[str, Field(max_length=80, description="cuda:0, …; cpu: no GPU.")]
 TimeLimit = Annotated[float, Field(ge=1, le=600, description="Per stage.")]
 TIME_LIMIT_S, BENCHMARK_LIMIT_S = 60.0, 120.0
+
+V = TypeVar("V", bound=Value)
 
 
 async def compile_and_verify(
@@ -70,20 +82,7 @@ async def compile_and_verify(
     async def verify(report: Report) -> Outcome:
         return await services.evaluations.verify(request, report)
 
-    again: dict[str, str | float] = {
-        "task_id": task_id,
-        "target": target,
-        "device": device,
-        "agent": agent,
-    }
-    if timeout_seconds != TIME_LIMIT_S:
-        again["timeout_seconds"] = timeout_seconds
-    result: Outcome | JobView = await services.jobs.run(
-        Call("compile_and_verify", {key: value for key, value in again.items() if value}, source),
-        verify,
-        wait_s=wait_s,
-        notify=notifier(ctx),
-    )
+    result = await _waited(ctx, "compile_and_verify", request, verify, wait_s)
     return answer(result.to_wire(), response_format)
 
 
@@ -129,22 +128,8 @@ async def benchmark_kernel(
     async def benchmark(report: Report) -> Outcome:
         return await services.evaluations.benchmark(request, report)
 
-    again: dict[str, Any] = {
-        "task_id": task_id,
-        "device": device,
-        "agent": agent,
-        "baselines": baselines,
-    }
-    if timeout_seconds != BENCHMARK_LIMIT_S:
-        again["timeout_seconds"] = timeout_seconds
-    if effort != "quick":
-        again["effort"] = effort
-    result: Outcome | JobView = await services.jobs.run(
-        Call("benchmark_kernel", {key: value for key, value in again.items() if value}, source),
-        benchmark,
-        wait_s=wait_s,
-        notify=notifier(ctx),
-    )
+    more = {"baselines": baselines, "effort": "" if effort == "quick" else effort}
+    result = await _waited(ctx, "benchmark_kernel", request, benchmark, wait_s, **more)
     return answer(result.to_wire(), response_format)
 
 
@@ -177,21 +162,42 @@ async def profile_kernel(
     async def profile(report: Report) -> Profile:
         return await services.evaluations.profile(request, workload, report)
 
-    again: dict[str, str | float] = {
-        "task_id": task_id,
-        "workload": workload,
-        "target": target,
-        "agent": agent,
-    }
-    if timeout_seconds != TIME_LIMIT_S:
-        again["timeout_seconds"] = timeout_seconds
-    result: Profile | JobView = await services.jobs.run(
-        Call("profile_kernel", {key: value for key, value in again.items() if value}, source),
-        profile,
-        wait_s=wait_s,
-        notify=notifier(ctx),
-    )
+    result = await _waited(ctx, "profile_kernel", request, profile, wait_s, workload=workload)
     return answer(result.to_wire(), response_format)
+
+
+async def _waited(
+    ctx: Ctx,
+    tool: str,
+    request: VerifyRequest,
+    work: Callable[[Report], Awaitable[V]],
+    wait_s: float,
+    **more: str | list[str],
+) -> V | JobView:
+    """Do what a tool was asked for a candidate, or answer with the job that goes on with it.
+
+    Args:
+        ctx: Of the call.
+        tool: Its name.
+        request: What was asked for, without the source the words that ask for it again.
+        work: Does it.
+        wait_s: How long the caller waits.
+        more: Further words that ask for it again.
+    """
+    again: dict[str, str | float | list[str]] = {
+        "task_id": request.task_id,
+        **more,
+        "target": request.target,
+        "device": request.device,
+        "agent": request.agent,
+    }
+    usual = BENCHMARK_LIMIT_S if isinstance(request, BenchmarkRequest) else TIME_LIMIT_S
+    if request.timeout_s != usual:
+        again["timeout_seconds"] = request.timeout_s
+    given = {key: value for key, value in again.items() if value}
+    return await services_of(ctx).jobs.run(
+        Call(tool, given, request.source), work, wait_s=wait_s, notify=notifier(ctx)
+    )
 
 
 async def candidate_of(services: Services, kernel: str, kernel_path: str, node_id: str) -> bytes:

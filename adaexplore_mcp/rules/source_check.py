@@ -4,6 +4,7 @@ It proves nothing about code that it cannot follow, and says nothing there: a wa
 """
 
 import ast
+import functools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -89,8 +90,12 @@ class Source:
     kernels: frozenset[str] = frozenset()
 
 
+@functools.lru_cache(maxsize=8)
 def read(source: bytes | str) -> Source:
-    """Return what a source shows; nothing where it is no Python, or so long that reading it would take seconds."""
+    """Return what a source shows; nothing where it is no Python, or so long that reading it would take seconds.
+
+    Asked several times for each candidate: before it is judged, and for what its outcome touches.
+    """
     if len(source) > MAX_SOURCE:
         return Source()
     try:

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from adaexplore_mcp.memory_store import RuleDetails, RuleRecord
 from adaexplore_mcp.models import RuleView
-from adaexplore_mcp.rules import STARTERS, VISIBLE, cleaned, probe_of
+from adaexplore_mcp.rules import VISIBLE, cleaned, probe_of
 
 __all__ = ["as_line", "holds_now", "view", "vouched"]
 
-SHIPPED = {starter.key: starter.holds for starter in STARTERS}
 NAMED = 6
 """Names that are shown with a rule whose text does not list them all."""
 

@@ -194,7 +194,6 @@ class StandInEvaluations:
             agent=request.agent,
         )
 
-    times = False
 
     async def benchmark(self, request, report):
         outcome = await self.verify(request, report)
