@@ -106,37 +106,45 @@ async def costs(evaluator: Evaluator, arguments: argparse.Namespace, out: Path) 
     folders = [path for path in sorted(Path(arguments.folder).iterdir()) if (path / "candidate.py").exists()]
     step = max(1, len(folders) // arguments.kernels)
     done = {(row["check"], row["kernel"]) for row in rows_of(out)}
-    for folder in folders[::step][: arguments.kernels]:
-        task = Definition(
-            format="kernelbench",
-            files={"task.py": (folder / "reference.py").read_text()},
-            entry="Model",
-            policy=Policy(precision="relaxed"),
-        )
-        for check, left_out in {"none": CHECKS["none"], EVERY: _without_any, **CHECKS}.items():
+    for check, left_out in {"none": CHECKS["none"], EVERY: _without_any, **CHECKS}.items():
+        evaluator.close_files()  # trials are made under the same patch
+        for folder in folders[::step][: arguments.kernels]:
             if (check, folder.name) in done:
                 continue
-            seconds, status = [], ""
             with left_out():
-                evaluator.close_files()  # trials are made under the same patch
-                try:
-                    plans = await evaluator.examine(task, lambda _: None)
-                    for _ in range(arguments.repeats + 1):
-                        evaluation = await evaluator.verify(
-                            task,
-                            plans,
-                            (folder / "candidate.py").read_bytes(),
-                            task_id="",
-                            timeout_s=60,
-                            report=lambda _: None,
-                        )
-                        status = evaluation.outcome.status
-                        seconds.append(evaluation.outcome.seconds["numerics"])
-                except AdaExploreError as error:
-                    status = f"refused: {error}"
-            row = {"check": check, "kernel": folder.name, "status": status, "seconds": seconds[1:]}
+                row = {"check": check, "kernel": folder.name} | await _cost(
+                    evaluator, folder, arguments.repeats
+                )
             keep(out, row)
-            print(f"{folder.name:40} {check:40} {status:12} {seconds[1:]}", flush=True)
+            print(f"{folder.name:40} {check:40} {row['status']:12} {row['seconds']}", flush=True)
+
+
+async def _cost(evaluator: Evaluator, folder: Path, repeats: int) -> Row:
+    """Judge one kernel once to warm up and so often again; return its status and the seconds of each."""
+    task = Definition(
+        format="kernelbench",
+        files={"task.py": (folder / "reference.py").read_text()},
+        entry="Model",
+        policy=Policy(precision="relaxed"),
+    )
+    seconds: list[float] = []
+    status = ""
+    try:
+        plans = await evaluator.examine(task, lambda _: None)
+        for _ in range(repeats + 1):
+            evaluation = await evaluator.verify(
+                task,
+                plans,
+                (folder / "candidate.py").read_bytes(),
+                task_id="",
+                timeout_s=60,
+                report=lambda _: None,
+            )
+            status = evaluation.outcome.status
+            seconds.append(evaluation.outcome.seconds["numerics"])
+    except AdaExploreError as error:
+        status = f"refused: {error}"
+    return {"status": status, "seconds": seconds[1:]}
 
 
 def table_of_costs(out: Path) -> None:
