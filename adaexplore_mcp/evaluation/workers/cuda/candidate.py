@@ -64,7 +64,7 @@ class _TimedProcess(CandidateProcess):
         assert self._bursts is not None
         self._chosen = None, 0  # its memory is given back first
         calls, restore = self._calls(request)
-        times, outputs, slot = self._bursts.burst(calls, restore, request["count"])
+        times, outputs, slot = self._bursts.burst(calls, restore, request["count"], request["held_us"])
         self._chosen = outputs, request["slots"][slot]
         return {**times}
 
