@@ -21,13 +21,14 @@ LONG_US = 50.0
 NARROW, NARROW_LONG = 0.01, 0.005
 """Half-widths at which a full measurement ends: of calls up to `LONG_US`, and of longer ones."""
 BURST_US = 1_500.0
-MOST_CALLS = 32
-"""In a burst: more than the device's queue of launches takes ahead would not help."""
+MOST_CALLS = 16
+"""In a burst. Behind more the host, which launches them while the device is held, would be what takes time."""
 LONE_US = 5_000.0
 """Calls from this length on are timed one by one: the judge's clock sees each. Of shorter ones every other burst has twice as
 many, so that it sees the difference."""
 WARM_S, MOST_WARM_S = 0.04, 0.5
-STEADY = 0.02
+STEADY, STEADY_US = 0.02, 0.3
+"""Two bursts of one contender differ by less than this share, or by less than that: it is warm."""
 CHECKED_SHARE = 0.25
 """Of the rounds, by chance: in these the outputs of a timed call are judged; always in two of them."""
 
@@ -87,7 +88,10 @@ async def warm_up(
             name: _median(await each.burst(counts[name], check=False)) for name, each in contenders.items()
         }
         counts = {name: _calls(value) for name, value in latest.items()}
-        steady = all(abs(value / before.get(name, math.inf) - 1) < STEADY for name, value in latest.items())
+        steady = all(
+            abs(value - before.get(name, math.inf)) < max(STEADY * value, STEADY_US)
+            for name, value in latest.items()
+        )
         if steady and now() - began >= WARM_S:
             break
         before = latest

@@ -42,7 +42,8 @@ class Side(Conversation):
         most = max(1, MOST_SLOT_BYTES // max(1, int(kept[0].inputs.message["size"])))
         self._turns = kept
         self._slots = range(min(SLOTS, len(kept), most))
-        self._round = 0
+        self._bursts = 0
+        self._held: dict[int, int] = {}
         self._launch_us = FIRST_LAUNCH_US
 
     async def construct(self) -> None:
@@ -58,7 +59,7 @@ class Side(Conversation):
         await self._burst(len(self._slots), LEAST_HELD_US)
 
     async def burst(self, count: int, *, check: bool) -> Burst:
-        """Time calls with other inputs than last time at the same addresses; judge the outputs of one of them.
+        """Time calls, some with other inputs than last time at the same address; judge the outputs of one of them.
 
         Args:
             count: How many calls.
@@ -70,9 +71,10 @@ class Side(Conversation):
         self._launch_us = number(answer, "host_ns") / 1e3
         if check:
             wall_s += await self._judge_one()
+        times = await self._ask("times", timeout_s=self.timeout_s)
         return Burst(
-            device_us=[value / 1e3 for value in _numbers(answer, "device_ns", count)],
-            total_us=number(answer, "total_ns") / 1e3,
+            device_us=[value / 1e3 for value in _numbers(times, "device_ns", count)],
+            total_us=number(times, "total_ns") / 1e3,
             wall_us=wall_s * 1e6,
             held_us=held_us,
             late=answer.get("late") is not False,
@@ -87,10 +89,11 @@ class Side(Conversation):
         return {"slots": list(self._slots), "mutates": self.trials.mutated}
 
     async def _inputs(self) -> None:
-        """Put other values at every address than the last round had there."""
-        for slot in self._slots:
-            await self._put(self._turns[(slot + self._round) % len(self._turns)], slot)
-        self._round += 1
+        """Put other values than the last ones at one of the addresses, in turn; at all of them the first time."""
+        for slot in [self._bursts % len(self._slots)] if self._held else self._slots:
+            self._held[slot] = (self._held.get(slot, slot) + 1) % len(self._turns)
+            await self._put(self._turns[self._held[slot]], slot)
+        self._bursts += 1
 
     async def _burst(self, count: int, held_us: float) -> tuple[Mapping[str, Any], float]:
         started = time.monotonic()

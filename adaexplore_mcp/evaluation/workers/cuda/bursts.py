@@ -65,6 +65,9 @@ class Bursts:
     def __init__(self, l2_bytes: int) -> None:
         self._gauge = Gauge(l2_bytes)
         self._hold = Hold()
+        self._marks: list[tuple[Any, Any]] = []
+        self._ends: tuple[Any, Any] = (_Event(enable_timing=True), _Event(enable_timing=True))
+        self._count = 0
 
     def burst(
         self,
@@ -82,11 +85,14 @@ class Bursts:
             held_us: For how long to hold the device while the calls are launched, in microseconds.
 
         Returns:
-            Times in nanoseconds and whether the device was let go before everything was launched; the outputs of a call left
-            to chance, and the slot it was made with.
+            Nanoseconds of the host for each call, and whether the device was let go before everything was launched; the
+            outputs of a call left to chance, and the slot it was made with. The times are asked for afterwards: the server's
+            clock runs until the reply, and reading them takes the longer the more there are.
         """
-        marks = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
-        first, last = _Event(enable_timing=True), _Event(enable_timing=True)
+        while len(self._marks) < count:
+            self._marks.append((_Event(enable_timing=True), _Event(enable_timing=True)))
+        self._count = count
+        first, last = self._ends
         chosen = int.from_bytes(_urandom(4), "little") % count
         kept: Any = None
         with _no_grad():
@@ -99,7 +105,7 @@ class Bursts:
                 for target, source in restore[slot]:
                     target.copy_(source)
                 self._gauge.flush()
-                start, end = marks[number]
+                start, end = self._marks[number]
                 start.record()
                 outputs = calls[slot]()
                 end.record()
@@ -110,13 +116,15 @@ class Bursts:
             late = first.query()
             queued = _now()
             _synchronize()
-        times = {
-            "host_ns": (queued - ahead) / count,
-            "late": late,
-            "device_ns": [round(1e6 * start.elapsed_time(end)) for start, end in marks],
+        return {"host_ns": (queued - ahead) / count, "late": late}, kept, chosen % len(calls)
+
+    def times(self) -> dict[str, Any]:
+        """Return what the calls of the last burst took, and all of it, in nanoseconds."""
+        first, last = self._ends
+        return {
+            "device_ns": [round(1e6 * start.elapsed_time(end)) for start, end in self._marks[: self._count]],
             "total_ns": round(1e6 * first.elapsed_time(last)),
         }
-        return times, kept, chosen % len(calls)
 
     def seen(self, calls: Sequence[Call], restore: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> list[int]:
         """Call once with each slot, waiting for the device; return how long each took its caller, in nanoseconds."""
