@@ -37,7 +37,7 @@ STAGES = (
     ("preparing", "start"),
     ("running ", "check"),
     ("looking again", "check"),
-    ("calling it for the first time", "inputs"),
+    ("calling it for the first time", "first calls"),
     ("tuning", "timing"),
     ("warming up", "timing"),
     ("timing", "timing"),
@@ -204,6 +204,14 @@ def table(rows: Sequence[Row], harness: Sequence[Row] = ()) -> list[str]:
     for (parallel, edits), some in sorted(groups.items()):
         lines += _group(parallel, edits, some, harness)
     if harness:
+        ours = {row["name"]: row["runs"][0]["status"] for row in rows}
+        differ = [
+            f"{each['name']} {ours[each['name']]}, there {each['verdict']}"
+            for each in harness
+            if each["name"] in ours
+            and (ours[each["name"]] == "correct") != each["verdict"].startswith("correct")
+        ]
+        lines.append(f"verdicts that differ: {'; '.join(differ) or 'none'}")
         lines.append(
             f"reference harness: {len(harness)} kernels, {_spread([each['seconds'] for each in harness], 's')}, "
             f"{_per_hour(len(harness), sum(each['seconds'] for each in harness)):.0f} kernels an hour"

@@ -194,7 +194,6 @@ class StandInEvaluations:
             agent=request.agent,
         )
 
-
     async def benchmark(self, request, report):
         outcome = await self.verify(request, report)
         if outcome.status != "correct" or not self.times:
