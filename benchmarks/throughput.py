@@ -13,6 +13,7 @@ already is not done again, so a run that was cut short goes on where it stopped.
 import argparse
 import ast
 import collections
+import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,7 @@ STAGES = (
     ("timing", "timing"),
 )
 """What an evaluation says it is doing begins like this, in groups. What begins with `running:` tells how far a call is."""
+GROUPS = ("queue", "load", "compile", "start", "first calls", "reference", "check", "timing", "other")
 ALONE = ("tuning", "warming up")
 """With one of these a kernel begins to hold the GPU alone."""
 BESIDE = ("waiting", "compiling", "preparing", "importing", "running the reference")
@@ -146,6 +148,7 @@ async def run(arguments: argparse.Namespace) -> None:
         for each in sampled(kernels, arguments.sample)
         if (each[0], arguments.parallel, arguments.edits) not in done
     ]
+    random.Random(0).shuffle(todo)  # or the heaviest, of level 3, would be the last all together
     if not todo:
         return
     began = time.monotonic()
@@ -223,18 +226,10 @@ def _group(parallel: int, edits: int, rows: Sequence[Row], harness: Sequence[Row
     runs = [run for row in rows for run in row["runs"]]
     good = [run for run in runs if run["kind"] != "broken"]
     timed = [run for run in good if run.get("timing")]
-    pieces: dict[int, float] = collections.defaultdict(float)
-    for row in rows:
-        pieces[row["piece"]] = max(pieces[row["piece"]], row["at"])
-    # Copies that do not compile are no kernels: one at a time, their time is left out.
-    wall = sum(pieces.values()) - (
-        sum(run["seconds"] for run in runs if run["kind"] == "broken") if parallel == 1 else 0.0
-    )
-    flight = "one at a time" if parallel == 1 else f"{parallel} at a time"
     follow = f" and {edits} edits of each" if edits else ""
     registered = _spread([row["register_s"] for row in rows], "s")
     lines = [
-        f"{flight}, {len(rows)} kernels{follow}: {_per_hour(len(good), wall):.0f} an hour ({len(good)} in {wall:.0f} s)",
+        f"{_flight(parallel)}, {len(rows)} kernels{follow}: {_pace(parallel, rows)}",
         f"  registration of their tasks, included: {registered}",
         f"  {dict(collections.Counter(run['status'] for run in good))}",
     ]
@@ -244,7 +239,7 @@ def _group(parallel: int, edits: int, rows: Sequence[Row], harness: Sequence[Row
             continue
         lines.append(f"  {kind}, verdict and number: {_spread([run['seconds'] for run in of], 's')}")
         lines.append(f"    GPU held alone: {_spread([run['alone_s'] for run in of], 's')}")
-        names = sorted({name for run in of for name in run["stages"]})
+        names = [name for name in GROUPS if any(name in run["stages"] for run in of)]
         medians = {name: statistics.median(run["stages"].get(name, 0.0) for run in of) for name in names}
         lines.append("    medians: " + ", ".join(f"{name} {value:.2f} s" for name, value in medians.items()))
     failing = [run for run in runs if run["kind"] == "broken" and run["status"] == "compile_error"]
@@ -254,25 +249,60 @@ def _group(parallel: int, edits: int, rows: Sequence[Row], harness: Sequence[Row
             f"  does not compile: the GPU used by {used} of {len(failing)}, {_spread([run['seconds'] for run in failing], 's')}"
         )
     if harness:
-        lines.append(_ratio(rows, wall, len(good), parallel, harness))
+        lines.append(_ratio(parallel, rows, harness))
     return lines
 
 
-def _ratio(rows: Sequence[Row], wall: float, evaluations: int, parallel: int, harness: Sequence[Row]) -> str:
-    """Say how many times as many kernels an hour there were as with the harness, on those that both had."""
-    ours = {row["name"]: row for row in rows}
-    theirs = {row["name"]: row["seconds"] for row in harness if row["name"] in ours}
-    if not theirs:
-        return "  the harness had none of these kernels"
-    slow = _per_hour(len(theirs), sum(theirs.values()))
+def _flight(parallel: int) -> str:
+    return "one at a time" if parallel == 1 else f"{parallel} at a time"
+
+
+def wall_s(rows: Sequence[Row]) -> float:
+    """Return how long it took from the start of the first to the end of the last, over all pieces."""
+    pieces: dict[int, float] = collections.defaultdict(float)
+    for row in rows:
+        pieces[row["piece"]] = max(pieces[row["piece"]], row["at"])
+    return sum(pieces.values())
+
+
+def busy_s(rows: Sequence[Row]) -> float:
+    """Return for how long all places were taken together, copies that do not compile left out.
+
+    At the end of a run, when no more kernels wait, places stay empty; in a longer one they would not.
+    """
+    runs = [run["seconds"] for row in rows for run in row["runs"] if run["kind"] != "broken"]
+    return (sum(runs) + sum(row["register_s"] for row in rows)) / rows[0]["parallel"]
+
+
+def _count(rows: Sequence[Row]) -> int:
+    return sum(run["kind"] != "broken" for row in rows for run in row["runs"])
+
+
+def _pace(parallel: int, rows: Sequence[Row]) -> str:
+    count = _count(rows)
     if parallel == 1:
-        took = [ours[name]["register_s"] + ours[name]["runs"][0]["seconds"] for name in theirs]
-        said = f"{_per_hour(len(theirs), sum(took)) / slow:.1f} for the first of each task"
-    else:
-        said = f"{_per_hour(evaluations, wall) / slow:.1f}"
-        if len(theirs) < len(ours):
-            said += f" (ours over {len(ours)} kernels, the harness over {len(theirs)} of them)"
-    return f"  times as many as the harness, on {len(theirs)} kernels: {said}"
+        return f"{_per_hour(count, busy_s(rows)):.0f} an hour ({count} in {busy_s(rows):.0f} s)"
+    return (
+        f"{_per_hour(count, wall_s(rows)):.0f} an hour ({count} in {wall_s(rows):.0f} s), "
+        f"{_per_hour(count, busy_s(rows)):.0f} while all places are taken"
+    )
+
+
+def _ratio(parallel: int, rows: Sequence[Row], harness: Sequence[Row]) -> str:
+    """Say how many times as many kernels an hour there were as with the harness, on those that both had."""
+    theirs = {each["name"]: each["seconds"] for each in harness}
+    both = [row for row in rows if row["name"] in theirs]
+    if not both:
+        return "  the harness had none of these kernels"
+    slow = _per_hour(len(both), sum(theirs[row["name"]] for row in both))
+    said = f"{_per_hour(_count(both), busy_s(both)) / slow:.1f}"
+    if parallel > 1:
+        said += f" while all places are taken, {_per_hour(_count(rows), wall_s(rows)) / slow:.1f} over the whole run"
+        said += f" of {len(rows)} kernels" if len(both) < len(rows) else ""
+    if rows[0]["edits"]:
+        first = [row | {"runs": row["runs"][:1]} for row in both]
+        said += f"; {_per_hour(len(both), busy_s(first)) / slow:.1f} for the first of each task alone"
+    return f"  times as many as the harness, on {len(both)} kernels: {said}"
 
 
 def _per_hour(count: int, seconds: float) -> float:

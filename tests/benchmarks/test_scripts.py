@@ -122,9 +122,9 @@ def rows(parallel, edits, names, *, broken=False):
 
 def test_a_table_says_how_many_kernels_an_hour_by_how_many_were_in_flight(script):
     lines = "\n".join(script("throughput").table([*rows(6, 0, "abc"), *rows(1, 2, "ab", broken=True)]))
-    assert "6 at a time, 3 kernels: 600 an hour (3 in 18 s)" in lines
-    # Two kernels and two edits of each in 12 s, of which 1 s is that of copies that do not compile.
-    assert "one at a time, 2 kernels and 2 edits of each: 1964 an hour (6 in 11 s)" in lines
+    assert "6 at a time, 3 kernels: 600 an hour (3 in 18 s), 4320 while all places are taken" in lines
+    # Two registrations, two kernels and four edits; copies that do not compile are left out.
+    assert "one at a time, 2 kernels and 2 edits of each: 1200 an hour (6 in 18 s)" in lines
     assert "edited, verdict and number: median 2.00 s, p90 2.00 s" in lines
     assert "GPU held alone: median 0.40 s" in lines
     assert "does not compile: the GPU used by 0 of 2, median 0.50 s" in lines
@@ -133,7 +133,7 @@ def test_a_table_says_how_many_kernels_an_hour_by_how_many_were_in_flight(script
 def test_pieces_of_a_run_that_was_cut_short_add_up(script):
     later = [row | {"piece": 2} for row in rows(6, 0, "d")]
     lines = script("throughput").table([*rows(6, 0, "abc"), *later])
-    assert lines[0] == "6 at a time, 4 kernels: 600 an hour (4 in 24 s)"
+    assert lines[0] == "6 at a time, 4 kernels: 600 an hour (4 in 24 s), 4320 while all places are taken"
 
 
 def test_the_ratio_to_the_harness_is_over_the_kernels_that_both_had(script):
@@ -141,9 +141,9 @@ def test_the_ratio_to_the_harness_is_over_the_kernels_that_both_had(script):
         {"name": name, "seconds": 10.0, "verdict": verdict}
         for name, verdict in (("a", "correct"), ("b", "incorrect"), ("x", "timeout"))
     ]
-    lines = "\n".join(script("throughput").table([*rows(6, 0, "abc"), *rows(1, 0, "ab")], harness))
-    assert "times as many as the harness, on 2 kernels: 1.7 (ours over 3 kernels" in lines
-    assert "times as many as the harness, on 2 kernels: 2.0 for the first of each task" in lines
+    lines = "\n".join(script("throughput").table([*rows(6, 0, "abc"), *rows(1, 2, "ab")], harness))
+    assert "on 2 kernels: 12.0 while all places are taken, 1.7 over the whole run of 3 kernels" in lines
+    assert "on 2 kernels: 3.3; 2.0 for the first of each task alone\n" in lines
     assert "verdicts that differ: b correct, there incorrect" in lines
     assert "reference harness: 3 kernels" in lines
 
