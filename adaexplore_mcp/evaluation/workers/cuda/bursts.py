@@ -116,7 +116,7 @@ class Bursts:
             late = first.query()
             queued = _now()
             _synchronize()
-        return {"host_ns": (queued - ahead) / count, "late": late}, kept, chosen % len(calls)
+        return {"host_ns": (queued - ahead) // count, "late": late}, kept, chosen % len(calls)
 
     def times(self) -> dict[str, Any]:
         """Return what the calls of the last burst took, and all of it, in nanoseconds."""
