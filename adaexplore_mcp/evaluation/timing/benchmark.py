@@ -5,7 +5,7 @@ first calls beside others. Then the GPU is held alone, for the rounds and for wh
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -220,7 +220,7 @@ class Benchmark:
             times.failed[each.name] = why
         return not why
 
-    async def _measured(self, sides: Mapping[str, Side], times: WorkloadTimes, alpha: float) -> None:
+    async def _measured(self, sides: dict[str, Side], times: WorkloadTimes, alpha: float) -> None:
         """Warm up and take turns; once more where the GPU was slowed down meanwhile."""
         candidate = sides[CANDIDATE]
         contenders = {
