@@ -44,6 +44,8 @@ class Made:
         self.seen = NumericsReport()
         self.candidate = Candidate(b"", "kernelbench", "Model", Policy())
         self.closed = False
+        self.noise_us = 0.0
+        self.counts = []
 
     async def _do(self, step):
         self.world.append((self.name, step))
@@ -59,8 +61,10 @@ class Made:
 
     async def burst(self, count, *, check):
         await self._do("burst")
+        self.counts.append(count)
         total = count * (self.latency_us + 30)
-        return Burst([self.latency_us] * count, total, 2_000 + total + 300, 2_000)
+        noise = self.noise_us * (len(self.counts) * 7 % 10) / 10
+        return Burst([self.latency_us] * count, total, 2_000 + total + 300 + noise, 2_000)
 
     async def call_times_us(self):
         return [self.latency_us + 40]
@@ -178,6 +182,18 @@ async def test_claims_that_cannot_be_are_not_believed(monkeypatch):
     liar.burst = burst
     times = await Bench(monkeypatch, liar, side("eager")).times()
     assert times.clock is None
+
+
+async def test_what_the_clock_is_too_coarse_for_is_timed_in_longer_bursts(monkeypatch):
+    short = side(latency_us=30.0)
+    short.noise_us = 200.0
+    times = await Bench(monkeypatch, short, side("eager")).times()
+    assert times.clock == "confirmed"
+    assert len(times.rounds) == 20
+    assert short.counts[-6:] == [64] * 6
+    tiny = side(latency_us=2.0)
+    tiny.noise_us = 200.0
+    assert (await Bench(monkeypatch, tiny, side("eager")).times()).clock == "unconfirmed"
 
 
 async def test_a_baseline_that_lies_is_left_out(monkeypatch):
