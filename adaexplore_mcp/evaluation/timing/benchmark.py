@@ -169,6 +169,7 @@ class Benchmark:
                             del sides[each.name]
                 if len(sides) > 1 and CANDIDATE in sides:
                     await self._measured(sides, times, alpha)
+            begin("ending what was timed")
         return times
 
     async def _prepare(self, each: Contender, sides: dict[str, Side], times: WorkloadTimes) -> None:

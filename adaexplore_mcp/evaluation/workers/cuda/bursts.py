@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from adaexplore_mcp.evaluation.workers.cuda.hold import Hold
+from adaexplore_mcp.evaluation.workers.cuda.memory import forget_persisting_lines
 from adaexplore_mcp.evaluation.workers.trees import map_leaves
 
 __all__ = ["Bursts", "Gauge"]
@@ -97,6 +98,7 @@ class Bursts:
         kept: Any = None
         with _no_grad():
             _synchronize()
+            forget_persisting_lines()
             self._hold.begin(held_us)
             first.record()
             ahead = _now()
