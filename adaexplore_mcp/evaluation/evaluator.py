@@ -27,10 +27,10 @@ from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.planning import collect, examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, trial_count
+from adaexplore_mcp.evaluation.preparation import Between, make_gpu_trials, make_trials, trial_count
 from adaexplore_mcp.evaluation.profiling import Machine, Seen
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
@@ -257,9 +257,9 @@ class Evaluator:
             return trials, await self._audit(HostBuffers(self.pool), definition, trials)
         for needed in (self._needs(definition, plan), max(gpu.memory_bytes for gpu in self.devices.gpus)):
             try:
-                async with self.devices.use(bytes_needed=needed, report=report) as gpu:
-                    trials = await self._gpu_trials(definition, plan, gpu)
-                    return trials, await self._audit(GpuBuffers(self.pool, gpu), definition, trials)
+                async with self.devices.use(bytes_needed=needed, report=report) as place:
+                    trials = await self._gpu_trials(definition, plan, place.gpu, place.give_way)
+                    return trials, await self._audit(GpuBuffers(self.pool, place.gpu), definition, trials)
             except DeviceFullError as error:  # once more, without neighbours
                 full = error
         msg = f"The GPU has too little memory for this task: {full}; one trial takes {plan.trial_bytes >> 20} MiB."
@@ -297,9 +297,11 @@ class Evaluator:
             return await self._trials(definition, plan.elsewhere.workload, {}, once=True)
         return None
 
-    async def _gpu_trials(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
+    async def _gpu_trials(
+        self, definition: Definition, plan: Plan, gpu: Gpu, between: Between | None = None
+    ) -> TrialSet:
         """Return the trials of a workload on a GPU, from those kept where possible."""
-        make = partial(_again_if_lost, partial(make_gpu_trials, self.pool, definition, plan, gpu))
+        make = partial(_again_if_lost, partial(make_gpu_trials, self.pool, definition, plan, gpu, between))
         try:
             return await self._kept.get(_on_gpu(definition, plan, gpu), make)
         except DeviceFullError:
@@ -497,10 +499,10 @@ class Evaluator:
         properties = await self.pool.properties(first)
         results: list[WorkloadResult] = []
 
-        async def trials_on(plan: Plan, gpu: Gpu) -> TrialSet:
-            return await self._gpu_trials(definition, plan, gpu)
+        async def trials_on(plan: Plan, place: Place) -> TrialSet:
+            return await self._gpu_trials(definition, plan, place.gpu, place.give_way)
 
-        def take(needed: int) -> AbstractAsyncContextManager[Gpu]:
+        def take(needed: int) -> AbstractAsyncContextManager[Place]:
             # The workloads that follow stay where the first was judged.
             pinned = verification.gpu.label if verification.gpu is not None else device
             return self.devices.use(pinned, bytes_needed=needed, report=timeline.begin)

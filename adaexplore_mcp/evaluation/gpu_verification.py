@@ -18,7 +18,7 @@ from adaexplore_mcp.evaluation.devices import Gpu, Usage, usage
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
 from adaexplore_mcp.evaluation.verdict import LANGUAGE
@@ -31,9 +31,9 @@ RESERVED_BYTES = 1 << 30  # of the GPU, for the judge and for what others alloca
 SMALLEST_SHARE = 0.05
 FLOAT_BYTES = 4
 
-TakeGpu = Callable[[int], AbstractAsyncContextManager[Gpu]]
+TakeGpu = Callable[[int], AbstractAsyncContextManager[Place]]
 """Waits for a place on a GPU, given the bytes that are needed there."""
-GpuTrials = Callable[[Plan, Gpu], Awaitable[TrialSet]]
+GpuTrials = Callable[[Plan, Place], Awaitable[TrialSet]]
 """Makes, or finds, the trials of a workload on a GPU."""
 
 
@@ -179,27 +179,28 @@ class GpuVerification:
         """Run it on a GPU, once there is a place for what it needs; `alone`: on the same GPU again, all of it."""
         self._timeline.begin("waiting for the GPU")
         needed = self.gpu.memory_bytes if alone and self.gpu is not None else self._needs(plan)
-        async with self._take(needed) as gpu:
-            self.gpu = gpu
+        async with self._take(needed) as place:
+            gpu = self.gpu = place.gpu
             beside, arrivals = self._devices.running(gpu) > 1, self._devices.arrivals(gpu)
             if alone:
                 await self._make_room(gpu)
             try:
-                return await self._placed(plan, gpu, compilation, compiled)
+                return await self._placed(plan, place, compilation, compiled)
             finally:
                 self._crowded = beside or self._devices.arrivals(gpu) != arrivals
 
     async def _placed(
-        self, plan: Plan, gpu: Gpu, compilation: CompileReport, compiled: int | None
+        self, plan: Plan, place: Place, compilation: CompileReport, compiled: int | None
     ) -> NumericsReport:
+        gpu = place.gpu
         try:
             self._timeline.begin("running the reference")
-            trials = await self._trials_on(plan, gpu)
+            trials = await self._trials_on(plan, place)
             self.trials[plan.workload.name] = trials
             with contextlib.ExitStack() as using:
                 self.used = [trials]
                 using.enter_context(trials.used())  # at once: others may make the cache let go of them
-                elsewhere = await self._elsewhere(plan, gpu)
+                elsewhere = await self._elsewhere(plan, place)
                 if elsewhere is not None:
                     self.used.append(elsewhere)
                     using.enter_context(elsewhere.used())
@@ -209,12 +210,12 @@ class GpuVerification:
             self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
             return NumericsReport(failure=self._full(plan, gpu, error))
 
-    async def _elsewhere(self, plan: Plan, gpu: Gpu) -> TrialSet | None:
+    async def _elsewhere(self, plan: Plan, place: Place) -> TrialSet | None:
         """Return the first trial at sizes near the task's own, where there is one, and room for it."""
         if plan.elsewhere is None:
             return None
         with contextlib.suppress(TaskError, DeviceFullError, WorkerLostError):  # it is for information
-            return await self._trials_on(plan.elsewhere, gpu)
+            return await self._trials_on(plan.elsewhere, place)
         return None
 
     async def _numbers(

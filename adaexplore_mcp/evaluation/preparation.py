@@ -3,7 +3,7 @@
 import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -20,7 +20,7 @@ from adaexplore_mcp.evaluation.task_process import NO_TRICKS, TaskProcess, under
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
 from adaexplore_mcp.models import Workload
 
-__all__ = ["make_gpu_trials", "make_trials", "trial_count"]
+__all__ = ["Between", "make_gpu_trials", "make_trials", "trial_count"]
 
 FIXED_BYTES = 1 << 22  # of an input, as far as its digest goes
 GPU_SHARE = 0.25  # of a GPU's memory: what the trials of one workload may take
@@ -49,6 +49,7 @@ OF_THE_FIRST = frozenset({"negated", "some negated"})
 """Transformations of the very inputs of the first trial: only then is every sign another one, or are most elements equal."""
 ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
+Between = Callable[[], Awaitable[float]]
 RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
 
 
@@ -104,7 +105,9 @@ def trial_count(plan: Plan, gpu: Gpu) -> int:
     )
 
 
-async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
+async def make_gpu_trials(
+    pool: WorkerPool, definition: Definition, plan: Plan, gpu: Gpu, between: Between | None = None
+) -> TrialSet:
     """Run the reference on a GPU, at the workload's own sizes; see `make_trials`.
 
     Args:
@@ -112,6 +115,7 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
         definition: The task.
         plan: Of the workload.
         gpu: Where it runs.
+        between: Awaited between two trials.
 
     Raises:
         TaskError: The reference is at fault, or the GPU has too little memory for it.
@@ -123,7 +127,7 @@ async def make_gpu_trials(pool: WorkerPool, definition: Definition, plan: Plan, 
             reference = TaskProcess(session, pool.memory_bytes, gpu=gpu.name)
             with understood():
                 await reference.load(definition, plan.workload, {}, flops=plan.flops)
-                maker = _Trials(reference, definition, buffers, undo)
+                maker = _Trials(reference, definition, buffers, undo, between)
                 trials = await maker.make(
                     plan.accumulation,
                     plan.parameters,
@@ -144,15 +148,22 @@ class _Trials:
         definition: The task.
         buffers: Where inputs and outputs lie.
         undo: Closes every file taken, unless all goes well.
+        between: Awaited between two trials; returns the seconds that took.
     """
 
     def __init__(
-        self, reference: TaskProcess, definition: Definition, buffers: Buffers, undo: contextlib.ExitStack
+        self,
+        reference: TaskProcess,
+        definition: Definition,
+        buffers: Buffers,
+        undo: contextlib.ExitStack,
+        between: Between | None = None,
     ) -> None:
         self._reference = reference
         self._definition = definition
         self._buffers = buffers
         self._undo = undo
+        self._between = between
         self._construct_seeds = {"constructor": new_seed(), "other seed": new_seed()}
         self._state_seed = new_seed()
         self._first_seed = new_seed()
@@ -193,6 +204,8 @@ class _Trials:
         ]
         for position in sorted(applicable):
             name, weights, transform = SCHEDULE[position]
+            if made and self._between is not None:
+                end += await self._between()
             late = anyio.current_time() > end and position not in applicable[:FEWEST_TRIALS]
             if position not in applicable[:most] or late:
                 left_out.append(name)

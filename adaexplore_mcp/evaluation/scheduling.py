@@ -6,8 +6,8 @@ evaluations said they need.
 """
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -16,10 +16,12 @@ from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, matching
 
-__all__ = ["Devices"]
+__all__ = ["Devices", "Place"]
 
 PER_DEVICE = 4
 MEMORY_SHARE = 0.8
+GIVE_WAY_S = 1.0
+"""How long who gives way waits for others to leave, who may wait for it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,6 +29,7 @@ class _Device:
     gpu: Gpu
     lock: DeviceLock
     running: int = 0
+    aside: int = 0
     needed_bytes: int = 0
     timed: bool = False
     used_at: int = 0
@@ -42,6 +45,20 @@ class _Waiter:
     admitted: anyio.Event
     device: _Device | None = None
     told: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place on a GPU.
+
+    Args:
+        gpu: Where it is.
+        give_way: To be awaited between two things that take long: lets whoever waits to use the GPU alone go first, while
+            the caller's processes there do nothing. The place and its memory stay the caller's. Returns the seconds that took.
+    """
+
+    gpu: Gpu
+    give_way: Callable[[], Awaitable[float]]
 
 
 class Devices:
@@ -66,6 +83,7 @@ class Devices:
         self._per_device = per_device
         self._memory_share = memory_share
         self._waiting: list[_Waiter] = []  # in order of arrival
+        self._news = anyio.Event()  # somebody got a place, or left one
         self._uses = itertools.count(1)
 
     @property
@@ -100,8 +118,8 @@ class Devices:
     @asynccontextmanager
     async def use(
         self, pinned: str = "", *, bytes_needed: int, report: Callable[[str], None]
-    ) -> AsyncIterator[Gpu]:
-        """Wait for a place on a GPU, hold it beside others, and give the GPU.
+    ) -> AsyncIterator[Place]:
+        """Wait for a place on a GPU, hold it beside others, and give it.
 
         It is the GPU with room that has the fewest evaluations, and of those the one used longest ago. Whoever came
         earlier and could use the same GPU goes first, even where that leaves room unused.
@@ -116,8 +134,22 @@ class Devices:
             WorkerError: The GPU's lock cannot be opened.
         """
         waiter = _Waiter(self._acceptable(pinned), bytes_needed, False, report, anyio.Event())
-        async with self._place(waiter) as device, device.lock.shared(report):
-            yield device.gpu
+        async with self._place(waiter) as device, AsyncExitStack() as lock:
+
+            async def hold() -> None:
+                await lock.enter_async_context(device.lock.shared(report))
+
+            async def give_way() -> float:
+                if not self._somebody_times(device):
+                    return 0.0
+                began = anyio.current_time()
+                await lock.aclose()
+                await self._step_aside(device, report)
+                await hold()
+                return anyio.current_time() - began
+
+            await hold()
+            yield Place(device.gpu, give_way)
 
     @asynccontextmanager
     async def alone(self, gpu: Gpu, report: Callable[[str], None]) -> AsyncIterator[None]:
@@ -144,6 +176,24 @@ class Devices:
         finally:
             device.needed_bytes -= bytes_needed
             self._admit()
+
+    def _somebody_times(self, device: _Device) -> bool:
+        """Tell whether somebody uses a GPU alone, or waits to."""
+        return device.timed or any(waiter.alone and device in waiter.devices for waiter in self._waiting)
+
+    async def _step_aside(self, device: _Device, report: Callable[[str], None]) -> None:
+        """Count for nobody who wants a GPU alone, until they are done; not for long where others are in their way."""
+        report("making way for a measurement")
+        device.aside += 1
+        try:
+            self._admit()
+            with anyio.move_on_after(GIVE_WAY_S):
+                while self._somebody_times(device) and not device.timed:
+                    await self._news.wait()
+            while device.timed:
+                await self._news.wait()
+        finally:
+            device.aside -= 1
 
     def _acceptable(self, pinned: str) -> list[_Device]:
         if not pinned and self._devices:
@@ -190,6 +240,8 @@ class Devices:
                 awaited.update(waiter.devices)
         for position, waiter in enumerate(self._waiting):
             self._tell(waiter, self._waiting[:position])
+        self._news.set()
+        self._news = anyio.Event()
 
     def _enter(self, waiter: _Waiter, device: _Device) -> None:
         self._waiting.remove(waiter)
@@ -204,6 +256,7 @@ class Devices:
     @staticmethod
     def _leave(waiter: _Waiter, device: _Device) -> None:
         device.running -= 1
+        device.timed = device.timed and not waiter.alone
         device.needed_bytes -= waiter.needed_bytes
 
     def _obstacle(self, waiter: _Waiter, device: _Device) -> str:
@@ -213,7 +266,7 @@ class Devices:
         if device.timed:
             return "a measurement on the GPU to end"
         if waiter.alone:
-            return "the GPU to be free"
+            return "the GPU to be free" if device.running > device.aside else ""
         if device.running >= self._per_device:
             return "a place on the GPU"
         if device.needed_bytes + waiter.needed_bytes > self._memory_share * device.gpu.memory_bytes:

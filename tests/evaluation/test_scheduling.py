@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaexplore_mcp.errors import RequestError, WorkerError
+from adaexplore_mcp.evaluation import scheduling
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.scheduling import Devices
@@ -99,12 +100,13 @@ class Visitor:
             else:
                 async with machine.devices.use(
                     self.pinned, bytes_needed=self.needed, report=self.told.append
-                ) as one:
-                    await self._stay(one)
+                ) as place:
+                    await self._stay(place.gpu, place.give_way)
         self.gone.set()
 
-    async def _stay(self, one):
+    async def _stay(self, one, give_way=None):
         self.place = one.label
+        self.give_way = give_way
         self.inside.set()
         await self.leave.wait()
 
@@ -156,8 +158,8 @@ async def test_evaluations_spread_over_the_gpus():
 async def test_of_free_gpus_the_one_used_longest_ago_is_taken():
     machine, places = Machine(), []
     for _ in range(4):
-        async with machine.devices.use(bytes_needed=1, report=places.append) as one:
-            places.append(one.label)
+        async with machine.devices.use(bytes_needed=1, report=places.append) as place:
+            places.append(place.gpu.label)
     assert places == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
 
@@ -317,6 +319,91 @@ async def test_two_timings_take_turns():
         assert machine.running == [1]
         await left(visitors[0])
         assert visitors[1].inside.is_set()
+
+
+# --- giving way ------------------------------------------------------------------------------------------
+
+
+async def test_nobody_makes_way_for_those_who_do_not_time():
+    machine = Machine(count=1, per_device=1)
+    first, second = visitors = [Visitor(), Visitor()]
+    async with visited(machine, *visitors):
+        assert await first.give_way() == 0
+        assert not second.inside.is_set()
+
+
+async def test_who_gives_way_lets_a_timing_go_first_and_keeps_its_place():
+    machine = Machine(count=1)
+    check, timing, later = visitors = [Visitor(needed=60), Visitor("cuda:0", alone=True), Visitor(needed=60)]
+    async with visited(machine, *visitors) as group:
+        group.start_soon(check.give_way)
+        await timing.inside.wait()
+        assert machine.held == [(0, 1)]
+        assert check.told == ["making way for a measurement"]
+        await left(timing)
+        await settled()
+        assert machine.held == [(1, 0)]
+        assert not later.inside.is_set()  # the memory is still the first's
+        assert await check.give_way() == 0
+
+
+async def test_all_who_give_way_do_it_together():
+    machine = Machine(count=1)
+    one, other, timing = visitors = [Visitor(), Visitor(), Visitor("cuda:0", alone=True)]
+    async with visited(machine, *visitors) as group:
+        group.start_soon(one.give_way)
+        await settled()
+        assert not timing.inside.is_set()
+        group.start_soon(other.give_way)
+        await timing.inside.wait()
+        await left(timing)
+        await settled()
+
+
+async def test_nobody_makes_way_for_long_while_somebody_else_is_in_the_way(monkeypatch):
+    monkeypatch.setattr(scheduling, "GIVE_WAY_S", 0.05)
+    machine = Machine(count=1)
+    check, busy, timing = visitors = [Visitor(), Visitor(), Visitor("cuda:0", alone=True)]
+    async with visited(machine, *visitors):
+        assert 0.05 <= await check.give_way() < 1
+        assert inside(visitors) == [True, True, False]
+        assert machine.held == [(2, 0)]
+        await left(busy)
+        assert not timing.inside.is_set()
+
+
+async def test_two_timings_in_a_row_find_the_way_free():
+    machine = Machine(count=1)
+    check, first, second = visitors = [Visitor(), *(Visitor("cuda:0", alone=True) for _ in range(2))]
+    async with visited(machine, *visitors) as group:
+        group.start_soon(check.give_way)
+        await first.inside.wait()
+        await left(first)
+        await second.inside.wait()
+        assert machine.held == [(0, 1)]
+        await left(second)
+        await settled()
+
+
+async def test_who_is_cancelled_while_it_gives_way_is_gone():
+    machine = Machine(count=1)
+    check, timing, later = visitors = [Visitor(), Visitor("cuda:0", alone=True), Visitor()]
+    async with visited(machine, *visitors) as group:
+        scope = anyio.CancelScope()
+
+        async def give_way():
+            with scope:
+                await check.give_way()
+
+        group.start_soon(give_way)
+        await timing.inside.wait()
+        scope.cancel()
+        check.scope.cancel()
+        await check.gone.wait()
+        assert machine.held == [(0, 1)]  # the timing is not disturbed
+        assert not later.inside.is_set()
+        await left(timing)
+        assert later.inside.is_set()
 
 
 # --- giving up -------------------------------------------------------------------------------------------
