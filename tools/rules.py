@@ -56,7 +56,7 @@ async def review_rules(
     """Reword a rule, merge it into an equal one, or propose to retire it; confirming and retiring is a person's."""
     services = services_of(ctx)
     review = Review(rule_id=rule_id, action=action, text=text, into=into, agent=agent)
-    return answer((await services.rules.review(review)).to_wire())
+    return answer((await services.rules.reviews.review(review)).to_wire())
 
 
 async def _source(services: Services, kernel: str) -> bytes:

@@ -144,7 +144,7 @@ class Services:
         while True:
             await anyio.sleep(PROBE_CHECK_S)
             if self._connected:
-                await self.rules.probe_if_due()
+                await self.rules.checks.probe_if_due()
 
     def shutdown_now(self) -> None:
         """End every worker process at once, without waiting; for signal handlers."""

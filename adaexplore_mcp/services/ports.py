@@ -141,11 +141,47 @@ class Evaluations(Protocol):
         """End every process of ours and remove what they left."""
 
 
+class Reviews(Protocol):
+    """Changes to rules."""
+
+    async def review(self, review: Review) -> RuleView:
+        """Do what an agent may do to a rule: reword, merge, propose to retire.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made; says why.
+        """
+        ...
+
+    async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
+        """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: There is nothing proposed.
+        """
+        ...
+
+
+class RuleChecks(Protocol):
+    """Rules checked by their probes."""
+
+    async def probe_if_due(self) -> None:
+        """Run the probes where another Triton was seen; what fails is logged."""
+
+
 class Rules(Protocol):
     """What failures taught."""
 
-    due: bool
-    """Whether another Triton was seen, with which no probe was run."""
+    @property
+    def reviews(self) -> Reviews:
+        """Changes to them."""
+        ...
+
+    @property
+    def checks(self) -> RuleChecks:
+        """Their probes."""
+        ...
 
     async def get(self, request: RulesRequest) -> RulePage:
         """Return the rules that matter for a task, a kernel or a query, best first.
@@ -167,27 +203,6 @@ class Rules(Protocol):
             RequestError: It did not fail, is someone else's, has its lesson, or the text is none; says which and why.
         """
         ...
-
-    async def review(self, review: Review) -> RuleView:
-        """Do what an agent may do to a rule: reword, merge, propose to retire.
-
-        Raises:
-            NotFoundError: There is no such rule.
-            RequestError: The change cannot be made; says why.
-        """
-        ...
-
-    async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
-        """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
-
-        Raises:
-            NotFoundError: There is no such rule.
-            RequestError: There is nothing proposed.
-        """
-        ...
-
-    async def probe_if_due(self) -> None:
-        """Run the probes where another Triton was seen; what fails is logged."""
 
     async def teaches(self, candidate_id: str) -> bool:
         """Tell whether a candidate has a failure that a lesson can be about."""
