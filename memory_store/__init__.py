@@ -21,7 +21,15 @@ from adaexplore_mcp.memory_store.records import (
     ReceiptRecord,
     TaskRecord,
 )
-from adaexplore_mcp.memory_store.rules import Change, Failing, NewRule, RuleDetails, RuleRecord, RuleTable
+from adaexplore_mcp.memory_store.rulerecords import (
+    Change,
+    Failing,
+    NewRule,
+    RuleDetails,
+    RuleRecord,
+    SpeedChange,
+)
+from adaexplore_mcp.memory_store.rules import RuleTable
 from adaexplore_mcp.memory_store.runrecords import (
     FreshNode,
     NodeRecord,
@@ -58,6 +66,7 @@ __all__ = [
     "RunRecord",
     "RunState",
     "RunTable",
+    "SpeedChange",
     "StepRecord",
     "Store",
     "Submission",

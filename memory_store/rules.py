@@ -8,125 +8,34 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.handles import content_handle
 from adaexplore_mcp.memory_store.records import from_json, to_json
-from adaexplore_mcp.models import RuleFix, RuleState
+from adaexplore_mcp.memory_store.rulerecords import (
+    Change,
+    Failing,
+    NewRule,
+    RuleDetails,
+    RuleRecord,
+    SpeedChange,
+)
+from adaexplore_mcp.models import RuleFix
 
 if TYPE_CHECKING:
     from sqlite_utils import Database as Sqlite
 
-__all__ = ["Change", "Failing", "NewRule", "RuleDetails", "RuleRecord", "RuleTable"]
+__all__ = ["RuleTable"]
 
 MAX_NAMES = 80
 KEPT_FIXES = 20
 """Fixes of a rule that are kept; those that worked most often."""
+SHOWN_SPEEDS = 20
 FAMILIES, KERNELS = "families", "kernels"
 
 Words = Callable[[str, Sequence[str]], str]
 """Makes the text of a rule of its template and all names seen."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewRule:
-    """A rule as it is first kept.
-
-    Args:
-        key: Fingerprint of its failures.
-        subject: What it is about.
-        words: Template of its text.
-        text: Its text.
-        names: Names that its text or its check lists.
-        state: learned, unverified or verified.
-        origin: Where it comes from: learned here, shipped, or the name of a file.
-        wording: Who worded it: template, agent, person, shipped or imported.
-    """
-
-    key: str
-    subject: str
-    words: str
-    text: str
-    names: tuple[str, ...] = ()
-    state: RuleState = "learned"
-    origin: str = "learned here"
-    wording: str = "template"
-
-
-@dataclass(frozen=True, slots=True)
-class RuleRecord:
-    """A rule as it is kept; fields as in `NewRule`, and its counts."""
-
-    rule_id: str
-    key: str
-    subject: str
-    text: str
-    wording: str
-    state: RuleState
-    origin: str
-    names: tuple[str, ...]
-    device: str
-    hits: int
-    support: int
-    merged_into: str
-    proposed: Mapping[str, Any]
-    created_at: float
-    changed_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class RuleDetails:
-    """What is shown with a rule and not needed to rank it.
-
-    Args:
-        fix: The edit that worked most often.
-        holds: By version of Triton: whether it holds there, how that is known, and when it was checked.
-        kernels_before: Kernels judged where it had not been shown.
-        broken_before: Of these, how many broke it.
-        kernels_after: Kernels judged where it had been shown.
-        broken_after: Of these, how many broke it.
-    """
-
-    fix: RuleFix | None = None
-    holds: Mapping[str, tuple[bool, str, float]] = field(default_factory=dict)
-    kernels_before: int = 0
-    broken_before: int = 0
-    kernels_after: int = 0
-    broken_after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Failing:
-    """A failure that is kept.
-
-    Args:
-        number: Its number.
-        rule_id: The rule it broke.
-        task_id: The task.
-        candidate_id: The candidate.
-        agent: Label of who sent it.
-        lesson: The lesson that was given for it, or empty.
-    """
-
-    number: int
-    rule_id: str
-    task_id: str
-    candidate_id: str
-    agent: str
-    lesson: str
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something that was done to a rule."""
-
-    rule_id: str
-    action: str
-    detail: Mapping[str, Any]
-    agent: str
-    changed_at: float
 
 
 class RuleTable:
@@ -145,7 +54,6 @@ class RuleTable:
         candidate_id: str,
         agent: str = "",
         broken: NewRule | None = None,
-        device: str = "",
         words: Words | None = None,
     ) -> RuleRecord | None:
         """Count a judged kernel, and where it failed, its failure; all or nothing.
@@ -156,7 +64,6 @@ class RuleTable:
             candidate_id: The kernel.
             agent: Label of who sent it.
             broken: The rule that its failure makes, where it is not known yet.
-            device: For rules that hold on one device only.
             words: Words the rule anew when another name was seen.
 
         Returns:
@@ -180,12 +87,11 @@ class RuleTable:
                 sqlite, record.rule_id, task_id=task_id, family=family, candidate_id=candidate_id, agent=agent
             )
             names = tuple(dict.fromkeys((*record.names, *broken.names)))[:MAX_NAMES]
-            if names != record.names or (device and not record.device):
+            if names != record.names:
                 text = words(broken.words, names) if words and record.wording == "template" else record.text
                 sqlite.conn.execute(
-                    "UPDATE rules SET names = ?, text = ?, device = CASE device WHEN '' THEN ? ELSE device END"
-                    " WHERE rule_id = ?",
-                    [json.dumps(names), text, device, record.rule_id],
+                    "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?",
+                    [json.dumps(names), text, record.rule_id],
                 )
             return _by_id(sqlite, record.rule_id)
 
@@ -203,6 +109,51 @@ class RuleTable:
             return new
 
         return await self._database.write(put)
+
+    async def speed(self, rule: NewRule, family: str, change: SpeedChange) -> RuleRecord | None:
+        """Keep what a step did to a kernel's speed as evidence for a rule; None where that step has its lesson.
+
+        Args:
+            rule: As it is kept where it is new.
+            family: Of the task.
+            change: What was measured.
+        """
+
+        def speed(sqlite: "Sqlite") -> RuleRecord | None:
+            known = sqlite.execute("SELECT 1 FROM rule_speeds WHERE node_id = ?", [change.node_id]).fetchone()
+            if known is not None:
+                return None
+            agent = change.agent.encode("utf-8", "replace").decode()
+            rule_id = _kept(sqlite, rule, agent).rule_id
+            sqlite.conn.execute(
+                "INSERT INTO rule_speeds (rule_id, task_id, node_id, parent_id, agent, ratio, low, high, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    rule_id,
+                    change.task_id,
+                    change.node_id,
+                    change.parent_id,
+                    agent,
+                    change.ratio,
+                    change.low,
+                    change.high,
+                    time.time(),
+                ],
+            )
+            _add_support(sqlite, rule_id, family)
+            _change(sqlite, rule_id, "lesson", agent, {"text": rule.text, "node": change.node_id})
+            return _by_id(sqlite, rule_id)
+
+        return await self._database.write(speed)
+
+    async def speed_lesson(self, node_id: str) -> RuleRecord | None:
+        """Return the rule that was learned from what a step did to a kernel's speed, or None."""
+
+        def found(sqlite: "Sqlite") -> RuleRecord | None:
+            row = sqlite.execute("SELECT rule_id FROM rule_speeds WHERE node_id = ?", [node_id]).fetchone()
+            return _by_id(sqlite, row[0]) if row else None
+
+        return await self._database.read(found)
 
     async def add_fix(self, rule_id: str, fix: RuleFix) -> None:
         """Count that an edit turned a kernel that broke a rule into a right one."""
@@ -354,6 +305,7 @@ class RuleTable:
         def merge(sqlite: "Sqlite") -> RuleRecord:
             run = sqlite.conn.execute
             run("UPDATE rule_failures SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
+            run("UPDATE rule_speeds SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
             for table, columns, added in (
                 ("rule_support", "family, hits", "hits = hits + excluded.hits"),
                 (
@@ -473,15 +425,15 @@ class RuleTable:
 
 COLUMNS = (
     "rule_id, key, subject, text, wording, state, origin, names, device, hits, support, merged_into, proposed, created_at,"
-    " changed_at"
+    " changed_at, dtype"
 )
 
 
 def _record(row: Sequence[Any]) -> RuleRecord:
-    values = list(row)
-    values[7] = () if values[7] == "[]" else tuple(json.loads(values[7]))
-    values[12] = from_json(values[12]) if values[12] else {}
-    return RuleRecord(*values)
+    if row[7] == "[]" and not row[12]:
+        return RuleRecord._make((*row[:7], (), *row[8:12], {}, *row[13:]))
+    proposed = from_json(row[12]) if row[12] else {}
+    return RuleRecord._make((*row[:7], tuple(json.loads(row[7])), *row[8:12], proposed, *row[13:]))
 
 
 def _by_id(sqlite: "Sqlite", rule_id: str) -> RuleRecord | None:
@@ -497,8 +449,8 @@ def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
     rule_id = content_handle("rule", hashlib.sha256(rule.key.encode()).hexdigest())
     now = time.time()
     sqlite.conn.execute(
-        "INSERT INTO rules (rule_id, key, subject, words, text, wording, state, origin, names, created_at, changed_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO rules (rule_id, key, subject, words, text, wording, state, origin, names, dtype, device, created_at,"
+        " changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             rule_id,
             rule.key,
@@ -509,6 +461,8 @@ def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
             rule.state,
             rule.origin,
             json.dumps(rule.names),
+            rule.dtype,
+            rule.device,
             now,
             now,
         ],
@@ -525,6 +479,16 @@ def _add_failure(
         "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at) VALUES (?, ?, ?, ?, ?, ?)",
         [rule_id, task_id, family, candidate_id, agent.encode("utf-8", "replace").decode(), time.time()],
     )
+    _add_support(sqlite, rule_id, family)
+    run(
+        "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",
+        [rule_id, task_id],
+    )
+
+
+def _add_support(sqlite: "Sqlite", rule_id: str, family: str) -> None:
+    """Count one more hit, and one more family where it is the first of its own."""
+    run = sqlite.conn.execute
     new = (
         run("SELECT 1 FROM rule_support WHERE rule_id = ? AND family = ?", [rule_id, family]).fetchone()
         is None
@@ -535,10 +499,6 @@ def _add_failure(
         [rule_id, family],
     )
     run("UPDATE rules SET hits = hits + 1, support = support + ? WHERE rule_id = ?", [int(new), rule_id])
-    run(
-        "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",
-        [rule_id, task_id],
-    )
 
 
 def _change(sqlite: "Sqlite", rule_id: str, action: str, agent: str, detail: Mapping[str, Any]) -> None:
@@ -576,6 +536,16 @@ def _details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
         " FROM rule_uses JOIN rule_tasks USING (task_id) WHERE rule_id = ?",
         [rule.rule_id],
     ).fetchone()
+    speeds: tuple[SpeedChange, ...] = ()
+    if rule.subject == "performance":
+        speeds = tuple(
+            SpeedChange(*row)
+            for row in sqlite.execute(
+                "SELECT node_id, parent_id, task_id, agent, ratio, low, high FROM rule_speeds WHERE rule_id = ?"
+                " ORDER BY number DESC LIMIT ?",
+                [rule.rule_id, SHOWN_SPEEDS],
+            )
+        )
     return RuleDetails(
         fix=RuleFix(before=fix[0], after=fix[1], worked=fix[2]) if fix else None,
         holds={row[0]: (bool(row[1]), row[2], row[3]) for row in versions},
@@ -583,4 +553,5 @@ def _details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
         broken_before=max(0, rule.hits - broken),
         kernels_after=after,
         broken_after=broken,
+        speeds=speeds,
     )

@@ -53,7 +53,7 @@ async def review_rules(
     into: Annotated[str, Field(description="merge: the rule it becomes part of.")] = "",
     agent: Annotated[str, Field(max_length=80)] = "",
 ) -> Answer:
-    """Reword a rule, merge it into an equal one, or propose to retire it; confirming and retiring is a person's."""
+    """Reword a rule, merge it into an equal one, or propose to retire it; a person confirms and retires."""
     services = services_of(ctx)
     review = Review(rule_id=rule_id, action=action, text=text, into=into, agent=agent)
     return answer((await services.rules.reviews.review(review)).to_wire())

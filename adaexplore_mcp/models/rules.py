@@ -42,6 +42,8 @@ class RuleView(Value):
     """Kind of failure and class of construct: equal for equal mistakes."""
     names: list[str] = []
     """Names with which it was seen, such as the functions that do not exist."""
+    holds_for: str = ""
+    """What it is bound to: tasks of a dtype, a device; empty where it holds anywhere."""
     support: int = 0
     """Distinct task families on which it was broken here."""
     hits: int = 0

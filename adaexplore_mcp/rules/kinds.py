@@ -11,8 +11,8 @@ from typing import Literal
 
 __all__ = ["CHECKS", "KINDS", "KINDS_BY_ID", "Kind", "Subject", "constructs_in_words", "kind_of"]
 
-Subject = Literal["language", "launch", "host", "resource", "numeric", "conduct"]
-"""What a rule is about. Resource rules hold for the device they were learned on, numeric ones for their dtype."""
+Subject = Literal["language", "launch", "host", "resource", "numeric", "conduct", "performance"]
+"""What a rule is about; `bounds` says which hold for a device or a dtype only."""
 
 NODE_WORDS = {
     "break": "a break statement",

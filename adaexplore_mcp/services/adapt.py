@@ -220,6 +220,26 @@ class AdaptService:
             rule=rule.model_copy(update={"summary": "", "next_step": ""}),
         )
 
+    async def lesson_of(self, node_id: str, text: str, agent: str) -> Learned:
+        """Take what a failing kernel teaches that was judged outside of an attempt, or what a step of a search did to the speed.
+
+        Args:
+            node_id: A candidate, or a node of a search.
+            text: One sentence that begins "You cannot".
+            agent: Label of who asks.
+
+        Raises:
+            NotFoundError: There is no such kernel.
+            RequestError: It teaches nothing, or the text is none; says which and why.
+        """
+        rule = await self._rules.lesson(node_id, text, agent)
+        return Learned(
+            summary=f"{rule.summary or 'The lesson was kept.'} The rule: {rule.rule}",
+            next_step="Go on: it is given out with what it rests on.",
+            candidate_id=node_id,
+            rule=rule.model_copy(update={"summary": "", "next_step": ""}),
+        )
+
     # --- how far it has come
 
     async def report(self, seed: int = 0) -> AdaptReport:

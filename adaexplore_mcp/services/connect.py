@@ -10,7 +10,7 @@ from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.synthesizer import Synthesizer
 from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.rules import family_of, operators_of
+from adaexplore_mcp.rules import family_of, narrowest, operators_of, written
 from adaexplore_mcp.services.adapt import AdaptService
 from adaexplore_mcp.services.container import Collaborators
 from adaexplore_mcp.services.evaluation import EvaluationService
@@ -41,9 +41,13 @@ def connect(settings: Settings, store: Store) -> Collaborators:
     async def describe(task_id: str) -> TaskTraits:
         definition = await tasks.definition(task_id)
         texts = {**definition.files, "": definition.extra}
-        return TaskTraits(family_of(texts, definition.entry), operators_of(texts.values()))
+        workloads = (await tasks.get(task_id)).workloads
+        dtypes = [spec.dtype for each in workloads for spec in (*each.inputs, *each.outputs)]
+        dtype = narrowest(dtypes) if dtypes else written(texts.values())
+        return TaskTraits(family_of(texts, definition.entry), operators_of(texts.values()), dtype)
 
-    rules = RuleService(store, describe, Prober(pool, settings.target))
+    here = {name for gpu in gpus for name in (gpu.arch, gpu.name)} or {settings.target}
+    rules = RuleService(store, describe, Prober(pool, settings.target), here)
     evaluations = EvaluationService(settings, store, tasks, evaluator, rules)
     adapt = AdaptService(store, tasks, evaluations, rules, Synthesizer(pool, settings.target))
     return Collaborators(tasks, evaluations, rules, adapt)

@@ -33,10 +33,12 @@ class TaskTraits:
     Args:
         family: Of tasks that differ in constants only.
         operators: Names of the functions and modules that its reference uses.
+        dtype: The narrowest floating one of its inputs and outputs; empty where it has none.
     """
 
     family: str
     operators: frozenset[str] = frozenset()
+    dtype: str = ""
 
 
 Describe = Callable[[str], Awaitable[TaskTraits]]

@@ -8,7 +8,7 @@ from adaexplore_mcp.models import Review, RuleView
 from adaexplore_mcp.rules import cleaned, probe_of
 from adaexplore_mcp.services.messages import shortened
 from adaexplore_mcp.services.rulebook import Rulebook, worded
-from adaexplore_mcp.services.ruleviews import view, vouched
+from adaexplore_mcp.services.ruleviews import place_of, view, vouched
 
 __all__ = ["RuleReviews", "reworded"]
 
@@ -61,6 +61,11 @@ class RuleReviews:
                     raise RequestError(
                         f"Rule {rule.rule_id} {what}.",
                         "Merge a learned rule into one about the same subject.",
+                    )
+                if (rule.dtype, rule.device) != (into.dtype, into.device):
+                    raise RequestError(
+                        f"Rule {rule.rule_id} holds for {_place(rule)}, {into.rule_id} for {_place(into)}.",
+                        "Merge rules that hold for the same dtype and device.",
                     )
                 changed = await table.merge(rule.rule_id, into.rule_id, review.agent)
                 done = f"{rule.rule_id} is part of it now."
@@ -137,6 +142,10 @@ class RuleReviews:
         ]
         details = await self._book.table.details(waiting)
         return [view(rule, details[rule.rule_id], await self._book.installed()) for rule in waiting]
+
+
+def _place(rule: RuleRecord) -> str:
+    return place_of(rule) or "anything"
 
 
 def reworded(rule: RuleRecord, text: str, agent: str) -> dict[str, str]:

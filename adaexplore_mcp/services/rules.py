@@ -5,20 +5,23 @@ agent's that passed the checks of a lesson; what a person confirmed, an agent ca
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from adaexplore_mcp.errors import AdaExploreError, RequestError
-from adaexplore_mcp.memory_store import NewRule, RuleRecord, Store
+from adaexplore_mcp.memory_store import NewRule, NodeRecord, RuleRecord, Store, read_node_handle
 from adaexplore_mcp.models import Outcome, RuleFix, RulePage, RulesRequest, RuleView
 from adaexplore_mcp.rules import (
     STARTERS,
     Evidence,
     Fingerprint,
+    Place,
     Source,
     Subject,
     apis_of_operators,
+    bound,
     edit_between,
     fingerprint_of,
+    holds_at,
     kind_of,
     observed,
     probe_of,
@@ -41,6 +44,7 @@ from adaexplore_mcp.services.rulechecks import RuleChecks
 from adaexplore_mcp.services.rulereviews import RuleReviews, reworded
 from adaexplore_mcp.services.rulesets import RuleSets
 from adaexplore_mcp.services.ruleviews import as_line, view, vouched
+from adaexplore_mcp.services.speedlessons import SpeedLessons
 
 __all__ = ["RuleService", "TaskTraits"]
 
@@ -50,6 +54,8 @@ GOOD = frozenset({"correct", "plausible"})
 SHOWN_WARNINGS = 3
 RECENT_FAILURES = 6
 """Failing kernels of a task among which the one is looked for that a right one mends."""
+OTHERWISE: tuple[Subject, ...] = ("numeric", "resource", "performance")
+"""Subjects of rules that no message makes and that are kept for their ranking."""
 ORDER = {starter.key: place for place, starter in enumerate(STARTERS)}
 
 
@@ -60,16 +66,23 @@ class RuleService:
         store: Where rules are kept.
         describe: Tells what rules need to know of a task.
         prober: Runs probes; None where nothing can be compiled.
+        here: Targets and names of the devices that candidates are judged on.
     """
 
     def __init__(
-        self, store: Store, describe: Describe = nothing_known, prober: Prober | None = None
+        self,
+        store: Store,
+        describe: Describe = nothing_known,
+        prober: Prober | None = None,
+        here: Collection[str] = (),
     ) -> None:
         self._store = store
+        self._here = frozenset(here)
         self._book = Rulebook(store, describe)
         self.reviews = RuleReviews(self._book)
         self.sets = RuleSets(self._book)
         self.checks = RuleChecks(self._book, prober)
+        self._speeds = SpeedLessons(store, self._book)
 
     # --- learning
 
@@ -120,8 +133,7 @@ class RuleService:
             family=traits.family,
             candidate_id=outcome.candidate_id,
             agent=agent,
-            broken=_new_rule(found) if found is not None else None,
-            device=target if found is not None and found.subject == "resource" else "",
+            broken=_new_rule(found, Place(traits.dtype, target)) if found is not None else None,
             words=_words_of(found) if found is not None else None,
         )
         if good:
@@ -170,10 +182,10 @@ class RuleService:
                 await self._book.table.check(rule.rule_id, triton, holds=False, how="a right kernel")
 
     async def lesson(self, outcome_or_candidate_id: Outcome | str, text: str, agent: str) -> RuleView:
-        """Take an agent's wording of what one of its own failures teaches.
+        """Take an agent's wording of what one of its own failures teaches, or what a step of a search did to the speed.
 
         Args:
-            outcome_or_candidate_id: The failing attempt.
+            outcome_or_candidate_id: The failing attempt, or a node of a search.
             text: One sentence that begins "You cannot".
             agent: Label of who asks: that of the attempt.
 
@@ -183,9 +195,13 @@ class RuleService:
         """
         given = outcome_or_candidate_id
         candidate_id = given.candidate_id if isinstance(given, Outcome) else given
+        if (node := await self._node(candidate_id)) is not None:
+            candidate_id = node.candidate_id
         failures = await self._book.table.failures(candidate_id=candidate_id) if candidate_id else []
         if isinstance(given, Outcome):
             failures = [each for each in failures if each.task_id == given.task_id]
+        if node is not None and node.tree.status == "correct":
+            return await self._speeds.lesson(node, text, agent)
         if not failures:
             if await self._store.evaluations.candidate(candidate_id) is None:
                 latest = await self._store.evaluations.ids("candidate")
@@ -218,6 +234,11 @@ class RuleService:
             changed, "The lesson was kept" + ("." if "text" in columns else " as a proposal.")
         )
 
+    async def _node(self, node_id: str) -> NodeRecord | None:
+        """Return the node of a search that an id names."""
+        handle = read_node_handle(node_id)
+        return (await self._store.runs.nodes(handle[0], [handle[1]])).get(handle[1]) if handle else None
+
     async def teaches(self, candidate_id: str) -> bool:
         """Tell whether a candidate has a failure that a lesson can be about."""
         return bool(await self._book.table.failures(candidate_id=candidate_id, limit=1))
@@ -245,6 +266,7 @@ class RuleService:
         rules, families = await table.all()
         refuted = await table.refuted(await self._book.installed())
         words = request.query.lower().split()
+        dtype = traits.dtype if request.task_id else None
         ranked: list[tuple[float, RuleRecord]] = []
         for rule in rules:
             if rule.state == "retired" or rule.rule_id in refuted:
@@ -252,6 +274,8 @@ class RuleService:
             if not (vouched(rule) or rule.support >= request.min_support or rule.rule_id in own):
                 continue
             if rule.state == "unverified" and request.min_support > 0 and rule.support < request.min_support:
+                continue
+            if rule.rule_id not in own and request.min_support > 0 and not self._holds(rule, dtype):
                 continue
             if words and not _matches(rule, words):
                 continue
@@ -286,9 +310,22 @@ class RuleService:
             left_out=left,
         )
 
+    def _holds(self, rule: RuleRecord, dtype: str | None) -> bool:
+        place = Place(rule.dtype, rule.device)
+        return holds_at(rule.key, place, dtype=dtype, devices=self._here)
 
-def _new_rule(found: Fingerprint) -> NewRule:
-    return NewRule(found.key, found.subject, found.words, wording(found), found.names)
+
+def _new_rule(found: Fingerprint, seen: Place) -> NewRule:
+    key, place = bound(found.key, seen)
+    return NewRule(
+        key,
+        found.subject,
+        found.words,
+        wording(found),
+        found.names,
+        dtype=place.dtype,
+        device=place.device,
+    )
 
 
 def _words_of(found: Fingerprint) -> Callable[[str, Sequence[str]], str]:
@@ -297,7 +334,9 @@ def _words_of(found: Fingerprint) -> Callable[[str, Sequence[str]], str]:
 
 def _subject(rule: RuleRecord) -> Subject:
     known = kind_of(rule.key)
-    return known.subject if known is not None else "numeric" if rule.subject == "numeric" else "host"
+    if known is not None:
+        return known.subject
+    return next((subject for subject in OTHERWISE if subject == rule.subject), "host")
 
 
 def _matches(rule: RuleRecord, words: list[str]) -> bool:

@@ -3,11 +3,11 @@
 import json
 from dataclasses import dataclass, field
 
-from adaexplore_mcp.memory_store import NewRule
+from adaexplore_mcp.memory_store import NewRule, RuleRecord
 from adaexplore_mcp.models import RuleView
 from adaexplore_mcp.rules import cleaned, read_published
 from adaexplore_mcp.services.rulebook import Rulebook, named
-from adaexplore_mcp.services.ruleviews import overview, view
+from adaexplore_mcp.services.ruleviews import overview, place_of, view
 
 __all__ = ["ImportReport", "RuleSets"]
 
@@ -51,7 +51,16 @@ class RuleSets:
             names = tuple(dict.fromkeys((*(known.names if known else ()), *line.names)))
             text = named(line.key, names) or line.text
             new[line.key] = NewRule(
-                line.key, line.subject, text, text, names, "unverified", origin, "imported"
+                line.key,
+                line.subject,
+                text,
+                text,
+                names,
+                "unverified",
+                origin,
+                "imported",
+                line.place.dtype,
+                line.place.device,
             )
         kept = await self._book.table.put(new.values(), "import")
         details = await self._book.table.details(kept)
@@ -79,7 +88,8 @@ class RuleSets:
         views = [view(rule, details[rule.rule_id], triton) for rule in rules]
         if form == "json":
             wire = [
-                each.to_wire() | {"names": list(rule.names)} for each, rule in zip(views, rules, strict=True)
+                each.to_wire() | {"names": list(rule.names)} | _place(rule)
+                for each, rule in zip(views, rules, strict=True)
             ]
             return json.dumps({"rules": wire}, indent=1, ensure_ascii=False) + "\n"
         lines = [
@@ -94,3 +104,9 @@ class RuleSets:
                 f"| {each.rule.replace('|', chr(92) + '|')} | {each.support} | {each.provenance} | {fix} |"
             )
         return "\n".join(lines) + "\n"
+
+
+def _place(rule: RuleRecord) -> dict[str, str]:
+    """Return what a rule is bound to, as `import_rules` reads it."""
+    place = {"dtype": rule.dtype, "device": rule.device} if place_of(rule) else {}
+    return {name: value for name, value in place.items() if value}

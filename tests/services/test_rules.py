@@ -6,7 +6,15 @@ import pytest
 
 from adaexplore_mcp.errors import NotFoundError, RequestError, WorkerError
 from adaexplore_mcp.memory_store import Store, TaskRecord
-from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Outcome, Review, RulesRequest, TaskSummary
+from adaexplore_mcp.models import (
+    CompiledKernel,
+    ErrorExcerpt,
+    Outcome,
+    Review,
+    RulesRequest,
+    Scope,
+    TaskSummary,
+)
 from adaexplore_mcp.rules import STARTERS
 from adaexplore_mcp.services.rules import RuleService, TaskTraits
 
@@ -41,9 +49,10 @@ async def memory(tmp_path):
     store = Store(tmp_path / "a.db")
 
     async def describe(task_id):
-        return TaskTraits(task_id[:-1], frozenset({"softmax"}))
+        dtype = "float16" if "half" in task_id else "float32"
+        return TaskTraits(task_id[:-1], frozenset({"softmax"}), dtype)
 
-    yield Memory(store, RuleService(store, describe, Prober()))
+    yield Memory(store, RuleService(store, describe, Prober(), {"sm_90"}))
     await store.aclose()
 
 
@@ -168,6 +177,53 @@ async def test_without_workers_no_probe_is_run(memory):
         await memory.rules.checks.probe()
 
 
+# --- where a rule holds
+
+
+async def kinds_for(memory, task_id, **more):
+    page = await memory.rules.get(RulesRequest(task_id=task_id, limit=100, **more))
+    return [rule.kind for rule in page.rules]
+
+
+async def test_a_failing_comparison_of_half_tasks_is_no_rule_for_float32_unless_it_failed_there(memory):
+    for number in range(3):
+        outcome = await memory.judged(
+            "incorrect", RIGHT, task=f"task_half{number}1", stage="compare", check="values"
+        )
+    assert "float16 tasks]" in outcome.rules[0]
+    assert "check:values@float16" in await kinds_for(memory, "task_half91")
+    assert not [kind for kind in await kinds_for(memory, "task_a1") if "values" in kind]
+    await memory.judged("incorrect", RIGHT, task="task_b1", stage="compare", check="values")
+    assert "check:values@float32" in await kinds_for(memory, "task_b2")
+    assert not [kind for kind in await kinds_for(memory, "task_c1") if "values" in kind]
+    assert {"check:values@float16", "check:values@float32"} <= set(
+        await kinds_for(memory, "task_c1", min_support=0)
+    )
+    rule = await memory.rule("check:values@float16")
+    shown = await memory.rules.reviews.one(rule.rule_id)
+    assert shown.holds_for == "float16 tasks"
+    assert "holds for float16 tasks" in shown.provenance
+
+
+async def test_a_resource_that_ran_out_on_one_target_is_no_rule_for_another(memory):
+    message = "out of resource: shared memory, Required: 270000, Hardware limit: 101376."
+    for target in ("sm_86", "sm_90"):
+        for task in ("task_a1", "task_b1", "task_c1"):
+            error = ErrorExcerpt(type="OutOfResources", message=message, kernel="kernel")
+            await memory.judged(
+                "compile_error", WRONG, task=task, stage="compile", error=error, scope=Scope(target=target)
+            )
+    kinds = await kinds_for(memory, "task_d1")
+    assert "out_of_resource:shared memory@sm_90" in kinds
+    assert "out_of_resource:shared memory@sm_86" not in kinds
+    here, there = [await memory.rule(f"out_of_resource:shared memory@sm_{arch}") for arch in (90, 86)]
+    assert (here.support, here.device) == (3, "sm_90")
+    with pytest.raises(RequestError, match="holds for sm_86"):
+        await memory.rules.reviews.review(
+            Review(rule_id=there.rule_id, action="merge", into=here.rule_id, agent="me")
+        )
+
+
 # --- lessons
 
 
@@ -278,6 +334,19 @@ async def test_an_import_is_unverified_and_reports_what_it_left_out(memory):
     usual = await memory.rules.get(RulesRequest(query="assignment to self"))
     asked = await memory.rules.get(RulesRequest(query="assignment to self", min_support=0))
     assert (len(usual.rules), len(asked.rules)) == (0, 1)
+
+
+async def test_what_is_bound_stays_bound_through_export_and_import(memory, tmp_path):
+    await memory.judged("incorrect", RIGHT, task="task_half1", stage="compare", check="values")
+    text = await memory.rules.sets.export("json")
+    other = Store(tmp_path / "b.db")
+    try:
+        await RuleService(other).sets.import_rules(text, "ours.json")
+        rules, _ = await other.rules.all()
+    finally:
+        await other.aclose()
+    (rule,) = [rule for rule in rules if "differ from the reference" in rule.text]
+    assert (rule.dtype, rule.state, rule.key[-8:]) == ("float16", "unverified", "@float16")
 
 
 async def test_what_is_exported_can_be_imported(memory, tmp_path):
