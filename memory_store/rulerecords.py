@@ -1,12 +1,12 @@
 """Rules, failures, changes and measured speeds, as they are kept."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from adaexplore_mcp.models import RuleFix, RuleState
 
-__all__ = ["Change", "Failing", "NewRule", "RuleDetails", "RuleRecord", "SpeedChange"]
+__all__ = ["Change", "Failing", "NewRule", "Outlook", "RuleBrief", "RuleDetails", "RuleRecord", "SpeedChange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,34 @@ class RuleRecord(NamedTuple):
     created_at: float
     changed_at: float
     dtype: str = ""
+
+
+class RuleBrief(NamedTuple):
+    """What a ranking needs of a rule; fields as in `RuleRecord`."""
+
+    rule_id: str
+    key: str
+    subject: str
+    state: RuleState
+    hits: int
+    support: int
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known when rules are ranked for a task.
+
+    Args:
+        rules: All that are not retired, merged or refuted.
+        families: Task families that were tried at all.
+        own: Rules that the task, or another one of its family, broke.
+    """
+
+    rules: Sequence[RuleBrief]
+    families: int
+    own: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)

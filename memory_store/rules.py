@@ -7,7 +7,7 @@ recording nor asking grows with the number of failures.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from adaexplore_mcp.memory_store.database import Database
@@ -17,6 +17,8 @@ from adaexplore_mcp.memory_store.rulerecords import (
     Change,
     Failing,
     NewRule,
+    Outlook,
+    RuleBrief,
     RuleDetails,
     RuleRecord,
     SpeedChange,
@@ -188,17 +190,45 @@ class RuleTable:
         """Return one rule, also one that was merged or retired, or None."""
         return await self._database.read(lambda sqlite: _by_id(sqlite, rule_id))
 
-    async def broken_by(self, *, task_id: str, family: str) -> set[str]:
-        """Return the rules that a task, or another one of its family, broke."""
+    async def outlook(self, *, task_id: str, family: str, triton: str, min_support: int = 0) -> Outlook:
+        """Return what a ranking needs, of the rules that hold for a version of Triton.
 
-        def broken(sqlite: "Sqlite") -> set[str]:
-            if not family:
-                query, value = "SELECT DISTINCT rule_id FROM rule_failures WHERE task_id = ?", task_id
-            else:
-                query, value = "SELECT rule_id FROM rule_support WHERE family = ?", family
-            return {str(row[0]) for row in sqlite.execute(query, [value])}
+        Args:
+            task_id: The task; empty for none.
+            family: Its family.
+            triton: The version.
+            min_support: Families on which a rule was broken that neither a probe nor a person vouches for, nor the task broke.
+        """
 
-        return await self._database.read(broken)
+        def outlook(sqlite: "Sqlite") -> Outlook:
+            own = _broken_by(sqlite, task_id, family)
+            rows = sqlite.execute(
+                "SELECT rule_id, key, subject, state, hits, support, dtype, device FROM rules"
+                " WHERE merged_into = '' AND state != 'retired' AND rule_id NOT IN"
+                " (SELECT rule_id FROM rule_versions WHERE triton = ? AND holds = 0)"
+                " AND (support >= ? OR state IN ('verified', 'confirmed') OR rule_id IN (SELECT value FROM json_each(?)))",
+                [triton, min_support, json.dumps(sorted(own))],
+            )
+            return Outlook(list(map(RuleBrief._make, rows)), _total(sqlite, FAMILIES), own)
+
+        return await self._database.read(outlook)
+
+    async def with_details(self, rule_ids: Sequence[str]) -> list[tuple[RuleRecord, RuleDetails]]:
+        """Return some rules with what is shown of them, in that order; those that do not exist are left out."""
+
+        def found(sqlite: "Sqlite") -> list[tuple[RuleRecord, RuleDetails]]:
+            rules = {rule.rule_id: rule for rule in _where(sqlite, "rule_id", rule_ids)}
+            kernels = _total(sqlite, KERNELS)
+            known = [rules[rule_id] for rule_id in rule_ids if rule_id in rules]
+            return [(rule, _details(sqlite, rule, kernels)) for rule in known]
+
+        return await self._database.read(found)
+
+    async def with_keys(self, keys: Sequence[str]) -> dict[str, RuleRecord]:
+        """Return the rules that were not merged into another, by those of some keys that there are."""
+        return await self._database.read(
+            lambda sqlite: {rule.key: rule for rule in _where(sqlite, "key", keys) if not rule.merged_into}
+        )
 
     async def family(self, task_id: str) -> str:
         """Return the family of a task that was judged here, or the empty string."""
@@ -439,6 +469,21 @@ def _record(row: Sequence[Any]) -> RuleRecord:
 def _by_id(sqlite: "Sqlite", rule_id: str) -> RuleRecord | None:
     row = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE rule_id = ?", [rule_id]).fetchone()  # noqa: S608
     return None if row is None else _record(row)
+
+
+def _where(sqlite: "Sqlite", column: str, values: Sequence[str]) -> Iterator[RuleRecord]:
+    marks = ", ".join("?" * len(values))
+    rows = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE {column} IN ({marks})", list(values))  # noqa: S608
+    return map(_record, rows)
+
+
+def _broken_by(sqlite: "Sqlite", task_id: str, family: str) -> set[str]:
+    """Return the rules that a task, or another one of its family, broke."""
+    if family:
+        query, value = "SELECT rule_id FROM rule_support WHERE family = ?", family
+    else:
+        query, value = "SELECT DISTINCT rule_id FROM rule_failures WHERE task_id = ?", task_id
+    return {str(row[0]) for row in sqlite.execute(query, [value])} if task_id else set()
 
 
 def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:

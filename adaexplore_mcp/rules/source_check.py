@@ -97,10 +97,11 @@ class _Module:
     def sightings(self) -> Iterator[Sighting]:
         for kernel in self.kernels.values():
             yield from self._tuning(kernel)
+            reader = KernelReader(kernel, self._around)
+            found = list(reader.sightings())
+            self.apis |= reader.apis  # what it uses matters for a ranking, launched for certain or not
             if kernel.name in self.used:
-                reader = KernelReader(kernel, self._around)
-                yield from reader.sightings()
-                self.apis |= reader.apis
+                yield from found
         unused = [
             each
             for each in self.tree.body

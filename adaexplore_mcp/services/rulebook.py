@@ -1,6 +1,6 @@
 """The rules of one store as every service on them needs them: seeded once, found, shown; what is known of tasks and Triton."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -96,17 +96,21 @@ class Rulebook:
         shown = view(rule, details[rule.rule_id], await self.installed())
         return shown.model_copy(update={"summary": summary})
 
-    async def usable(self, triton: str) -> list[RuleRecord]:
-        """Return the rules that may warn: not retired, not refuted for a version of Triton, and not a stranger's word."""
-        rules, _ = await self.all()
+    async def usable(self, sightings: Sequence[Sighting], triton: str) -> dict[str, RuleRecord]:
+        """Return the rules that may warn of what a source shows, by key.
+
+        They are not retired, not refuted for a version of Triton, and not a stranger's word.
+        """
+        await self.seed()
+        rules = await self.table.with_keys(sorted({each.key for each in sightings}))
         refuted = await self.table.refuted(triton or await self.installed())
-        return [
-            rule
-            for rule in rules
+        return {
+            key: rule
+            for key, rule in rules.items()
             if is_visible(rule)
             and rule.rule_id not in refuted
             and (rule.state in {"verified", "confirmed"} or (rule.state != "retired" and rule.hits))
-        ]
+        }
 
     async def traits(self, task_id: str) -> TaskTraits:
         """Return what rules need to know of a task.

@@ -4,11 +4,13 @@ Learning never changes a verdict, and where it fails the verdict stands. A rule'
 agent's that passed the checks of a lesson; what a person confirmed, an agent can only propose to change.
 """
 
+import functools
+import heapq
 import logging
 from collections.abc import Callable, Collection, Sequence
 
 from adaexplore_mcp.errors import AdaExploreError, RequestError
-from adaexplore_mcp.memory_store import NewRule, NodeRecord, RuleRecord, Store, read_node_handle
+from adaexplore_mcp.memory_store import NewRule, NodeRecord, RuleBrief, RuleRecord, Store, read_node_handle
 from adaexplore_mcp.models import Outcome, RuleFix, RulePage, RulesRequest, RuleView
 from adaexplore_mcp.rules import (
     STARTERS,
@@ -94,7 +96,7 @@ class RuleService:
         seen = read(source)
         if not seen.sightings:
             return []
-        rules = {rule.key: rule for rule in await self._book.usable(triton)}
+        rules = await self._book.usable(seen.sightings, triton)
         found: dict[str, str] = {}
         for sighting in seen.sightings:
             rule = rules.get(sighting.key)
@@ -171,12 +173,11 @@ class RuleService:
         if not triton or not compiled:
             return
         rules: dict[str, RuleRecord] | None = None
-        for sighting in read(source).sightings:
+        shown = read(source).sightings
+        for sighting in shown:
             if not sighting.always or sighting.kernel not in compiled or probe_of(sighting.key):
                 continue
-            rules = (
-                rules if rules is not None else {rule.key: rule for rule in await self._book.usable(triton)}
-            )
+            rules = rules if rules is not None else await self._book.usable(shown, triton)
             rule = rules.get(sighting.key)
             if rule is not None and applies(rule, sighting) and rule.state != "confirmed":
                 await self._book.table.check(rule.rule_id, triton, holds=False, how="a right kernel")
@@ -256,47 +257,36 @@ class RuleService:
             NotFoundError: There is no such task.
         """
         await self._book.seed()
-        table = self._book.table
+        table, triton = self._book.table, await self._book.installed()
         traits = await self._book.traits(request.task_id) if request.task_id else TaskTraits("")
-        own = (
-            await table.broken_by(task_id=request.task_id, family=traits.family) if request.task_id else set()
+        known = await table.outlook(
+            task_id=request.task_id,
+            family=traits.family,
+            triton=triton,
+            min_support=request.min_support,
         )
         seen = read(request.source) if request.source else Source()
+        shown = await self._shown(seen)
         apis = seen.apis | apis_of_operators(traits.operators)
-        rules, families = await table.all()
-        refuted = await table.refuted(await self._book.installed())
-        words = request.query.lower().split()
+        matching = await self._matching(request.query)
         dtype = traits.dtype if request.task_id else None
-        ranked: list[tuple[float, RuleRecord]] = []
-        for rule in rules:
-            if rule.state == "retired" or rule.rule_id in refuted:
+        ranked: list[tuple[float, int, int, str]] = []
+        for rule in known.rules:
+            own = rule.rule_id in known.own
+            if matching is not None and rule.rule_id not in matching:
                 continue
-            if not (vouched(rule) or rule.support >= request.min_support or rule.rule_id in own):
-                continue
-            if rule.state == "unverified" and request.min_support > 0 and rule.support < request.min_support:
-                continue
-            if rule.rule_id not in own and request.min_support > 0 and not self._holds(rule, dtype):
-                continue
-            if words and not _matches(rule, words):
+            if request.min_support and not own and not self._holds(rule, dtype):
                 continue
             evidence = Evidence(
-                rule.key,
-                rule.support,
-                max(families, 1),
-                vouched=vouched(rule),
-                own=rule.rule_id in own,
-                seen=any(applies(rule, each) for each in seen.sightings if each.key == rule.key),
+                rule.key, rule.support, known.families, vouched(rule), own, rule.rule_id in shown
             )
-            ranked.append((score(evidence, apis, _subject(rule)), rule))
-        ranked.sort(
-            key=lambda each: (-each[0], -each[1].hits, ORDER.get(each[1].key, len(ORDER)), each[1].rule_id)
-        )
-        best = [rule for _, rule in ranked[: request.limit]]
-        details = await table.details(best)
-        triton = await self._book.installed()
-        views = [view(rule, details[rule.rule_id], triton) for rule in best]
+            rank = -score(evidence, apis, _subject(rule.key, rule.subject))
+            ranked.append((rank, -rule.hits, ORDER.get(rule.key, len(ORDER)), rule.rule_id))
+        chosen = [rule_id for *_, rule_id in heapq.nsmallest(request.limit, ranked)]
+        best = await table.with_details(chosen)
+        views = [view(rule, details, triton) for rule, details in best]
         if request.task_id and best:
-            await table.show([rule.rule_id for rule in best], request.task_id)
+            await table.show([rule.rule_id for rule, _ in best], request.task_id)
         left = len(ranked) - len(best)
         about = f" for task {request.task_id}" if request.task_id else ""
         return RulePage(
@@ -310,9 +300,30 @@ class RuleService:
             left_out=left,
         )
 
-    def _holds(self, rule: RuleRecord, dtype: str | None) -> bool:
+    def _holds(self, rule: RuleBrief, dtype: str | None) -> bool:
+        """Tell whether a rule holds for tasks of a dtype, on the devices of this server."""
+        if not (rule.dtype or rule.device or rule.key.startswith("check:")):
+            return True
         place = Place(rule.dtype, rule.device)
         return holds_at(rule.key, place, dtype=dtype, devices=self._here)
+
+    async def _shown(self, seen: Source) -> set[str]:
+        """Return the rules that a source shows."""
+        if not seen.sightings:
+            return set()
+        rules = await self._book.table.with_keys(sorted({each.key for each in seen.sightings}))
+        return {
+            rules[each.key].rule_id
+            for each in seen.sightings
+            if each.key in rules and applies(rules[each.key], each)
+        }
+
+    async def _matching(self, query: str) -> set[str] | None:
+        """Return the rules that hold every word of a query; None where nothing is asked for."""
+        if not (words := query.lower().split()):
+            return None
+        rules, _ = await self._book.all()
+        return {rule.rule_id for rule in rules if _matches(rule, words)}
 
 
 def _new_rule(found: Fingerprint, seen: Place) -> NewRule:
@@ -332,11 +343,12 @@ def _words_of(found: Fingerprint) -> Callable[[str, Sequence[str]], str]:
     return lambda _, names: wording(found, tuple(names))
 
 
-def _subject(rule: RuleRecord) -> Subject:
-    known = kind_of(rule.key)
+@functools.lru_cache(maxsize=4096)
+def _subject(key: str, subject: str) -> Subject:
+    known = kind_of(key)
     if known is not None:
         return known.subject
-    return next((subject for subject in OTHERWISE if subject == rule.subject), "host")
+    return next((each for each in OTHERWISE if each == subject), "host")
 
 
 def _matches(rule: RuleRecord, words: list[str]) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from adaexplore_mcp.memory_store import RuleDetails, RuleRecord, SpeedChange
+from adaexplore_mcp.memory_store import RuleBrief, RuleDetails, RuleRecord, SpeedChange
 from adaexplore_mcp.models import RuleView
 from adaexplore_mcp.rules import PERFORMANCE, VISIBLE, Place, cleaned, probe_of
 
@@ -13,7 +13,7 @@ NAMED = 6
 """Names that are shown with a rule whose text does not list them all."""
 
 
-def vouched(rule: RuleRecord) -> bool:
+def vouched(rule: RuleRecord | RuleBrief) -> bool:
     """Tell whether a probe or a person says that a rule holds."""
     return rule.state in {"verified", "confirmed"}
 
