@@ -11,7 +11,7 @@ __all__ = ["Review", "ReviewAction", "RuleFix", "RulePage", "RuleState", "RuleVi
 RuleState = Literal["learned", "unverified", "verified", "confirmed", "retired"]
 """From failures here; imported, support unknown; a probe fails as the rule says; a person vouches; no longer given."""
 
-ReviewAction = Literal["reword", "merge", "propose_retire"]
+ReviewAction = Literal["reword", "merge", "propose_retire", "propose_confirm"]
 """What an agent may do to a rule; confirming and retiring is a person's."""
 
 

@@ -145,11 +145,29 @@ class Reviews(Protocol):
     """Changes to rules."""
 
     async def review(self, review: Review) -> RuleView:
-        """Do what an agent may do to a rule: reword, merge, propose to retire.
+        """Do what an agent may do to a rule: reword, merge, propose to retire or to confirm.
 
         Raises:
             NotFoundError: There is no such rule.
             RequestError: The change cannot be made; says why.
+        """
+        ...
+
+    async def question(self, review: Review) -> str:
+        """Return what a person is to be asked about a change before it is made; empty where none has to decide.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made; says why.
+        """
+        ...
+
+    async def answered(self, review: Review, *, agreed: bool, who: str) -> RuleView:
+        """Do what an agent proposes and a person was asked about; keep the proposal and the decision.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made, or somebody else proposed another one meanwhile.
         """
         ...
 

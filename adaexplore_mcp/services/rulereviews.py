@@ -8,11 +8,14 @@ from adaexplore_mcp.models import Review, RuleView
 from adaexplore_mcp.rules import cleaned, probe_of
 from adaexplore_mcp.services.messages import shortened
 from adaexplore_mcp.services.rulebook import Rulebook, worded
-from adaexplore_mcp.services.ruleviews import place_of, view, vouched
+from adaexplore_mcp.services.ruleviews import place_of, proposal_of, view, vouched
 
 __all__ = ["RuleReviews", "reworded"]
 
 MIN_SUPPORT = 3
+BY_HAND = "adaexplore-mcp rules review"
+DECIDED = {"retire": "retired", "confirm": "confirmed"}
+"""State of a rule for which a proposal was accepted, by its action; any other one rewords it."""
 
 
 class RuleReviews:
@@ -26,7 +29,7 @@ class RuleReviews:
         self._book = book
 
     async def review(self, review: Review) -> RuleView:
-        """Do what an agent may do to a rule: reword, merge, propose to retire.
+        """Do what an agent may do to a rule: reword, merge, propose to retire or to confirm.
 
         Raises:
             NotFoundError: There is no such rule.
@@ -69,16 +72,70 @@ class RuleReviews:
                     )
                 changed = await table.merge(rule.rule_id, into.rule_id, review.agent)
                 done = f"{rule.rule_id} is part of it now."
-            case "propose_retire":
+            case "propose_retire" | "propose_confirm":
                 reason = cleaned(review.text)[:200]
-                if not reason:
+                action = review.action.removeprefix("propose_")
+                if action == "retire" and not reason:
                     raise RequestError("propose_retire needs a reason.", "Give it as text.")
-                proposal = json.dumps({"action": "retire", "text": reason, "agent": review.agent})
+                if action == "confirm" and rule.state == "confirmed":
+                    raise RequestError(
+                        f"Rule {rule.rule_id} is confirmed already.", "There is nothing to do."
+                    )
+                proposal = json.dumps({"action": action, "text": reason, "agent": review.agent})
                 changed = await table.change(
-                    rule.rule_id, "propose_retire", review.agent, {"reason": reason}, proposed=proposal
+                    rule.rule_id, review.action, review.agent, {"reason": reason}, proposed=proposal
                 )
-                done = "Proposed; a person decides with `adaexplore-mcp rules review`."
+                done = f"Proposed; a person decides with `{BY_HAND} {rule.rule_id} accept`."
         return await self._book.view(changed, done)
+
+    async def question(self, review: Review) -> str:
+        """Return what a person is to be asked about a change before it is made; empty where none has to decide.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made; says why.
+        """
+        if review.action == "merge":
+            return ""
+        rule = await self._book.known(review.rule_id)
+        if review.action == "reword":
+            text = worded(review.text)
+            if not vouched(rule):
+                return ""
+            asked, why = "be worded anew", f"New words: {text}"
+        else:
+            reason = cleaned(review.text)[:200]
+            asked = "no longer be given out" if review.action == "propose_retire" else "count as confirmed"
+            why = f"The agent's reason: {reason}" if reason else ""
+        shown = await self._book.view(rule, "")
+        who = cleaned(review.agent)[:40] or "An agent"
+        lines = (
+            f"{who} proposes that a rule {asked}.",
+            f"The rule: {shown.rule}",
+            f"What it rests on: {shown.provenance}",
+            shown.measured,
+            why,
+        )
+        return "\n".join(line for line in lines if line)
+
+    async def answered(self, review: Review, *, agreed: bool, who: str) -> RuleView:
+        """Do what an agent proposes and a person was asked about; keep the proposal and the decision.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made, or somebody else proposed another one meanwhile.
+        """
+        proposed = await self.review(review)
+        rule = await self._book.known(review.rule_id)
+        if not rule.proposed or proposal_of(rule) != proposed.proposed:
+            raise RequestError(
+                f"Another change of rule {rule.rule_id} was proposed meanwhile.",
+                f"A person decides with `{BY_HAND} {rule.rule_id}`.",
+            )
+        decided = await self.decide(review.rule_id, "accept" if agreed else "decline", who)
+        return decided.model_copy(
+            update={"summary": f"A person {'agreed' if agreed else 'declined'}: the rule is {decided.state}."}
+        )
 
     async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
         """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
@@ -109,8 +166,8 @@ class RuleReviews:
                         f"Nothing is proposed for rule {rule_id}.", "See `adaexplore-mcp rules review`."
                     )
                 columns = {"proposed": ""}
-                if action == "accept" and rule.proposed.get("action") == "retire":
-                    columns["state"] = "retired"
+                if action == "accept" and rule.proposed.get("action") in DECIDED:
+                    columns["state"] = DECIDED[str(rule.proposed["action"])]
                 elif action == "accept":
                     columns |= {"text": str(rule.proposed["text"]), "wording": "agent"}
             case _:

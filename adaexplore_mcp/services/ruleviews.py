@@ -69,7 +69,7 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str) -> RuleView:
         holds_for=holds_for,
         fix=details.fix,
         measured=_measured(details),
-        proposed=_proposed(rule),
+        proposed=proposal_of(rule),
     )
 
 
@@ -102,11 +102,13 @@ def _measured(details: RuleDetails) -> str:
     return f"{before}, {details.broken_after} of {details.kernels_after} where it was"
 
 
-def _proposed(rule: RuleRecord) -> str:
+def proposal_of(rule: RuleRecord) -> str:
+    """Return the change that waits for a person, in words; empty where there is none."""
     if not rule.proposed:
         return ""
     action, text, agent = (str(rule.proposed.get(name, "")) for name in ("action", "text", "agent"))
-    return f"{action} by {cleaned(agent)[:40] or 'an agent'}: {cleaned(text)[:200]}"
+    said = f": {cleaned(text)[:200]}" if text else ""
+    return f"{action} by {cleaned(agent)[:40] or 'an agent'}{said}"
 
 
 def _speeds(speeds: Sequence[SpeedChange]) -> str:
