@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from adaexplore_mcp.rules.kernel_check import KernelReader, Surroundings, language_name
+from adaexplore_mcp.rules.reach import uncertain
 from adaexplore_mcp.rules.syntax import Function, Sighting, dotted, last
 
 __all__ = ["VISIBLE", "Sighting", "Source", "read"]
@@ -87,7 +88,7 @@ class _Module:
         self._around = Surroundings(_aliases(tree), _plain_globals(tree), called)
         self.apis: set[str] = set()
         self.used = _used(tree)
-        self.conditional = {id(inner) for node in ast.walk(tree) for inner in _conditional(node)}
+        self.conditional = uncertain(tree)
         launched = [
             (_launched(call), id(call) not in self.conditional) for call in ast.walk(tree) if _launched(call)
         ]
@@ -248,19 +249,6 @@ def _launched(node: ast.AST) -> str:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
         return last(node.func.value)
     return ""
-
-
-def _conditional(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what runs only if a condition holds, or may be caught."""
-    match node:
-        case ast.If():
-            parts = [*node.body, *node.orelse]
-        case ast.Try():
-            parts = [*node.body]
-        case _:
-            return
-    for part in parts:
-        yield from ast.walk(part)
 
 
 def _used(tree: ast.Module) -> set[str]:
