@@ -238,6 +238,17 @@ class Synthesis(Protocol):
         """
         ...
 
+    async def version(self) -> str:
+        """Return what decides which operators there are.
+
+        Raises:
+            WorkerError: No worker can be had.
+        """
+        ...
+
+    def use(self, operators: "Operators") -> None:
+        """Take operators that were found before by the same version."""
+
     async def draw(self, seed: int, first: int, siblings: "Siblings", wanted: int) -> "Drawn":
         """Draw tasks that follow a draft, until there are as many as wanted.
 
