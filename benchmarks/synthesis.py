@@ -1,6 +1,7 @@
 """Measure the drawing of synthetic tasks: how many, how long it takes, what they cover, what was turned down and why.
 
     python benchmarks/synthesis.py --count 500 --seed 0 [--processes 2] [--register 20] [--out tasks.jsonl]
+    python benchmarks/synthesis.py --count 1 --first adaexplore_mcp/builtin/synthetic.json
 
 `--register` registers that many of the tasks, spread evenly, and says how many were taken and what was found about them.
 """
@@ -19,7 +20,7 @@ from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.synthesis import Siblings
-from adaexplore_mcp.evaluation.synthesizer import Synthesizer
+from adaexplore_mcp.evaluation.synthesizer import Drawn, Synthesizer
 from adaexplore_mcp.memory_store import Store
 from adaexplore_mcp.models import RegisterRequest
 from adaexplore_mcp.services.tasks import TaskService
@@ -64,6 +65,8 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
                 print(f"| {reason} | {count} |")
         left = Counter(operators.left_out.values())
         print("\nleft out:", dict(left.most_common(40)))
+        if arguments.first:
+            write_first(arguments, drawn, len(operators.names))
         if arguments.out:
             lines = [json.dumps([task.number, task.operators, task.source]) for task in drawn.tasks]
             arguments.out.write_text("\n".join(lines))
@@ -71,6 +74,21 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
             await register(drawn.tasks[:: max(1, len(drawn.tasks) // arguments.register)], pool, folder)
     finally:
         await pool.aclose()
+
+
+def write_first(arguments: argparse.Namespace, drawn: Drawn, known: int) -> None:
+    """Write what the product ships, so that the first adapt_on_task waits for nothing."""
+    wave = {
+        "seed": arguments.seed,
+        "next_draft": drawn.next_number,
+        "known_operators": known,
+        "rejected": dict(drawn.rejected),
+        "tasks": [
+            {"draft": task.number, "name": task.name, "operators": task.operators, "source": task.source}
+            for task in drawn.tasks
+        ],
+    }
+    arguments.first.write_text(json.dumps(wave, indent=1) + "\n", encoding="utf-8")
 
 
 async def register(tasks: list, pool: WorkerPool, folder: Path) -> None:  # type: ignore[type-arg] # tasks of ours
@@ -102,6 +120,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--register", type=int, default=0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--first", type=Path, help="write the tasks as the first wave that the product ships")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measure(arguments, Path(folder)))

@@ -22,7 +22,17 @@ from adaexplore_mcp.memory_store.records import (
     ReceiptRecord,
     TaskRecord,
 )
-from adaexplore_mcp.memory_store.rules import Change, Failing, NewRule, RuleDetails, RuleRecord, RuleTable
+from adaexplore_mcp.memory_store.rulerecords import (
+    Change,
+    Failing,
+    NewRule,
+    Outlook,
+    RuleBrief,
+    RuleDetails,
+    RuleRecord,
+    SpeedChange,
+)
+from adaexplore_mcp.memory_store.rules import RuleTable
 from adaexplore_mcp.memory_store.runrecords import (
     FreshNode,
     NodeRecord,
@@ -52,14 +62,17 @@ __all__ = [
     "JobTable",
     "NewRule",
     "NodeRecord",
+    "Outlook",
     "Owner",
     "ReceiptRecord",
+    "RuleBrief",
     "RuleDetails",
     "RuleRecord",
     "RuleTable",
     "RunRecord",
     "RunState",
     "RunTable",
+    "SpeedChange",
     "StepRecord",
     "Store",
     "Submission",

@@ -119,6 +119,26 @@ class AdaptTable:
 
         return await self._database.write(keep)
 
+    async def operators(self, torch: str) -> tuple[tuple[str, ...], dict[str, str]] | None:
+        """Return the operators that were found to work, and why others are left out; None for another torch or way to draw."""
+
+        def operators(sqlite: "Sqlite") -> tuple[tuple[str, ...], dict[str, str]] | None:
+            rows = sqlite.query("SELECT names, left_out FROM adapt_operators WHERE torch = ?", [torch])
+            return next(((tuple(row["names"].split()), from_json(row["left_out"])) for row in rows), None)
+
+        return await self._database.read(operators)
+
+    async def keep_operators(self, torch: str, names: Sequence[str], left_out: Mapping[str, str]) -> None:
+        """Keep which operators work: trying them takes seconds."""
+
+        def keep(sqlite: "Sqlite") -> None:
+            sqlite.conn.execute(
+                "INSERT OR REPLACE INTO adapt_operators (torch, names, left_out, found_at) VALUES (?, ?, ?, ?)",
+                [torch, " ".join(names), to_json(left_out), time.time()],
+            )
+
+        await self._database.write(keep)
+
     async def refuse(self, seed: int, draft: int, why: str) -> None:
         """Note that registration refused a task, so that nobody is given it."""
 

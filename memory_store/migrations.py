@@ -306,6 +306,32 @@ def _ceilings(sqlite: Database) -> None:
     )
 
 
+def _bounds_speeds(sqlite: Database) -> None:
+    for statement in (
+        "ALTER TABLE rules ADD COLUMN dtype TEXT NOT NULL DEFAULT ''",
+        """CREATE TABLE rule_speeds (
+            number INTEGER PRIMARY KEY,
+            rule_id TEXT NOT NULL REFERENCES rules (rule_id),
+            task_id TEXT NOT NULL,
+            node_id TEXT NOT NULL UNIQUE,
+            parent_id TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            ratio REAL NOT NULL,
+            low REAL NOT NULL,
+            high REAL NOT NULL,
+            created_at REAL NOT NULL
+        ) STRICT""",
+        "CREATE INDEX rule_speeds_by_rule ON rule_speeds (rule_id)",
+        """CREATE TABLE adapt_operators (
+            torch TEXT PRIMARY KEY,
+            names TEXT NOT NULL,
+            left_out TEXT NOT NULL,
+            found_at REAL NOT NULL
+        ) STRICT""",
+    ):
+        sqlite.execute(statement)
+
+
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
@@ -313,6 +339,7 @@ STEPS = {
     "0005_rules": _rules,
     "0006_adapt": _adapt,
     "0007_ceilings": _ceilings,
+    "0008_bounds_speeds_operators": _bounds_speeds,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 

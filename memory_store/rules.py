@@ -7,126 +7,37 @@ recording nor asking grows with the number of failures.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.handles import content_handle
 from adaexplore_mcp.memory_store.records import from_json, to_json
-from adaexplore_mcp.models import RuleFix, RuleState
+from adaexplore_mcp.memory_store.rulerecords import (
+    Change,
+    Failing,
+    NewRule,
+    Outlook,
+    RuleBrief,
+    RuleDetails,
+    RuleRecord,
+    SpeedChange,
+)
+from adaexplore_mcp.models import RuleFix
 
 if TYPE_CHECKING:
     from sqlite_utils import Database as Sqlite
 
-__all__ = ["Change", "Failing", "NewRule", "RuleDetails", "RuleRecord", "RuleTable"]
+__all__ = ["RuleTable"]
 
 MAX_NAMES = 80
 KEPT_FIXES = 20
 """Fixes of a rule that are kept; those that worked most often."""
+SHOWN_SPEEDS = 20
 FAMILIES, KERNELS = "families", "kernels"
 
 Words = Callable[[str, Sequence[str]], str]
 """Makes the text of a rule of its template and all names seen."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewRule:
-    """A rule as it is first kept.
-
-    Args:
-        key: Fingerprint of its failures.
-        subject: What it is about.
-        words: Template of its text.
-        text: Its text.
-        names: Names that its text or its check lists.
-        state: learned, unverified or verified.
-        origin: Where it comes from: learned here, shipped, or the name of a file.
-        wording: Who worded it: template, agent, person, shipped or imported.
-    """
-
-    key: str
-    subject: str
-    words: str
-    text: str
-    names: tuple[str, ...] = ()
-    state: RuleState = "learned"
-    origin: str = "learned here"
-    wording: str = "template"
-
-
-@dataclass(frozen=True, slots=True)
-class RuleRecord:
-    """A rule as it is kept; fields as in `NewRule`, and its counts."""
-
-    rule_id: str
-    key: str
-    subject: str
-    text: str
-    wording: str
-    state: RuleState
-    origin: str
-    names: tuple[str, ...]
-    device: str
-    hits: int
-    support: int
-    merged_into: str
-    proposed: Mapping[str, Any]
-    created_at: float
-    changed_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class RuleDetails:
-    """What is shown with a rule and not needed to rank it.
-
-    Args:
-        fix: The edit that worked most often.
-        holds: By version of Triton: whether it holds there, how that is known, and when it was checked.
-        kernels_before: Kernels judged where it had not been shown.
-        broken_before: Of these, how many broke it.
-        kernels_after: Kernels judged where it had been shown.
-        broken_after: Of these, how many broke it.
-    """
-
-    fix: RuleFix | None = None
-    holds: Mapping[str, tuple[bool, str, float]] = field(default_factory=dict)
-    kernels_before: int = 0
-    broken_before: int = 0
-    kernels_after: int = 0
-    broken_after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Failing:
-    """A failure that is kept.
-
-    Args:
-        number: Its number.
-        rule_id: The rule it broke.
-        task_id: The task.
-        candidate_id: The candidate.
-        agent: Label of who sent it.
-        lesson: The lesson that was given for it, or empty.
-    """
-
-    number: int
-    rule_id: str
-    task_id: str
-    candidate_id: str
-    agent: str
-    lesson: str
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something that was done to a rule."""
-
-    rule_id: str
-    action: str
-    detail: Mapping[str, Any]
-    agent: str
-    changed_at: float
 
 
 class RuleTable:
@@ -145,7 +56,6 @@ class RuleTable:
         candidate_id: str,
         agent: str = "",
         broken: NewRule | None = None,
-        device: str = "",
         words: Words | None = None,
     ) -> RuleRecord | None:
         """Count a judged kernel, and where it failed, its failure; all or nothing.
@@ -156,7 +66,6 @@ class RuleTable:
             candidate_id: The kernel.
             agent: Label of who sent it.
             broken: The rule that its failure makes, where it is not known yet.
-            device: For rules that hold on one device only.
             words: Words the rule anew when another name was seen.
 
         Returns:
@@ -180,12 +89,11 @@ class RuleTable:
                 sqlite, record.rule_id, task_id=task_id, family=family, candidate_id=candidate_id, agent=agent
             )
             names = tuple(dict.fromkeys((*record.names, *broken.names)))[:MAX_NAMES]
-            if names != record.names or (device and not record.device):
+            if names != record.names:
                 text = words(broken.words, names) if words and record.wording == "template" else record.text
                 sqlite.conn.execute(
-                    "UPDATE rules SET names = ?, text = ?, device = CASE device WHEN '' THEN ? ELSE device END"
-                    " WHERE rule_id = ?",
-                    [json.dumps(names), text, device, record.rule_id],
+                    "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?",
+                    [json.dumps(names), text, record.rule_id],
                 )
             return _by_id(sqlite, record.rule_id)
 
@@ -203,6 +111,51 @@ class RuleTable:
             return new
 
         return await self._database.write(put)
+
+    async def speed(self, rule: NewRule, family: str, change: SpeedChange) -> RuleRecord | None:
+        """Keep what a step did to a kernel's speed as evidence for a rule; None where that step has its lesson.
+
+        Args:
+            rule: As it is kept where it is new.
+            family: Of the task.
+            change: What was measured.
+        """
+
+        def speed(sqlite: "Sqlite") -> RuleRecord | None:
+            known = sqlite.execute("SELECT 1 FROM rule_speeds WHERE node_id = ?", [change.node_id]).fetchone()
+            if known is not None:
+                return None
+            agent = change.agent.encode("utf-8", "replace").decode()
+            rule_id = _kept(sqlite, rule, agent).rule_id
+            sqlite.conn.execute(
+                "INSERT INTO rule_speeds (rule_id, task_id, node_id, parent_id, agent, ratio, low, high, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    rule_id,
+                    change.task_id,
+                    change.node_id,
+                    change.parent_id,
+                    agent,
+                    change.ratio,
+                    change.low,
+                    change.high,
+                    time.time(),
+                ],
+            )
+            _add_support(sqlite, rule_id, family)
+            _change(sqlite, rule_id, "lesson", agent, {"text": rule.text, "node": change.node_id})
+            return _by_id(sqlite, rule_id)
+
+        return await self._database.write(speed)
+
+    async def speed_lesson(self, node_id: str) -> RuleRecord | None:
+        """Return the rule that was learned from what a step did to a kernel's speed, or None."""
+
+        def found(sqlite: "Sqlite") -> RuleRecord | None:
+            row = sqlite.execute("SELECT rule_id FROM rule_speeds WHERE node_id = ?", [node_id]).fetchone()
+            return _by_id(sqlite, row[0]) if row else None
+
+        return await self._database.read(found)
 
     async def add_fix(self, rule_id: str, fix: RuleFix) -> None:
         """Count that an edit turned a kernel that broke a rule into a right one."""
@@ -237,17 +190,45 @@ class RuleTable:
         """Return one rule, also one that was merged or retired, or None."""
         return await self._database.read(lambda sqlite: _by_id(sqlite, rule_id))
 
-    async def broken_by(self, *, task_id: str, family: str) -> set[str]:
-        """Return the rules that a task, or another one of its family, broke."""
+    async def outlook(self, *, task_id: str, family: str, triton: str, min_support: int = 0) -> Outlook:
+        """Return what a ranking needs, of the rules that hold for a version of Triton.
 
-        def broken(sqlite: "Sqlite") -> set[str]:
-            if not family:
-                query, value = "SELECT DISTINCT rule_id FROM rule_failures WHERE task_id = ?", task_id
-            else:
-                query, value = "SELECT rule_id FROM rule_support WHERE family = ?", family
-            return {str(row[0]) for row in sqlite.execute(query, [value])}
+        Args:
+            task_id: The task; empty for none.
+            family: Its family.
+            triton: The version.
+            min_support: Families on which a rule was broken that neither a probe nor a person vouches for, nor the task broke.
+        """
 
-        return await self._database.read(broken)
+        def outlook(sqlite: "Sqlite") -> Outlook:
+            own = _broken_by(sqlite, task_id, family)
+            rows = sqlite.execute(
+                "SELECT rule_id, key, subject, state, hits, support, dtype, device FROM rules"
+                " WHERE merged_into = '' AND state != 'retired' AND rule_id NOT IN"
+                " (SELECT rule_id FROM rule_versions WHERE triton = ? AND holds = 0)"
+                " AND (support >= ? OR state IN ('verified', 'confirmed') OR rule_id IN (SELECT value FROM json_each(?)))",
+                [triton, min_support, json.dumps(sorted(own))],
+            )
+            return Outlook(list(map(RuleBrief._make, rows)), _total(sqlite, FAMILIES), own)
+
+        return await self._database.read(outlook)
+
+    async def with_details(self, rule_ids: Sequence[str]) -> list[tuple[RuleRecord, RuleDetails]]:
+        """Return some rules with what is shown of them, in that order; those that do not exist are left out."""
+
+        def found(sqlite: "Sqlite") -> list[tuple[RuleRecord, RuleDetails]]:
+            rules = {rule.rule_id: rule for rule in _where(sqlite, "rule_id", rule_ids)}
+            kernels = _total(sqlite, KERNELS)
+            known = [rules[rule_id] for rule_id in rule_ids if rule_id in rules]
+            return [(rule, _details(sqlite, rule, kernels)) for rule in known]
+
+        return await self._database.read(found)
+
+    async def with_keys(self, keys: Sequence[str]) -> dict[str, RuleRecord]:
+        """Return the rules that were not merged into another, by those of some keys that there are."""
+        return await self._database.read(
+            lambda sqlite: {rule.key: rule for rule in _where(sqlite, "key", keys) if not rule.merged_into}
+        )
 
     async def family(self, task_id: str) -> str:
         """Return the family of a task that was judged here, or the empty string."""
@@ -354,6 +335,7 @@ class RuleTable:
         def merge(sqlite: "Sqlite") -> RuleRecord:
             run = sqlite.conn.execute
             run("UPDATE rule_failures SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
+            run("UPDATE rule_speeds SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
             for table, columns, added in (
                 ("rule_support", "family, hits", "hits = hits + excluded.hits"),
                 (
@@ -473,20 +455,35 @@ class RuleTable:
 
 COLUMNS = (
     "rule_id, key, subject, text, wording, state, origin, names, device, hits, support, merged_into, proposed, created_at,"
-    " changed_at"
+    " changed_at, dtype"
 )
 
 
 def _record(row: Sequence[Any]) -> RuleRecord:
-    values = list(row)
-    values[7] = () if values[7] == "[]" else tuple(json.loads(values[7]))
-    values[12] = from_json(values[12]) if values[12] else {}
-    return RuleRecord(*values)
+    if row[7] == "[]" and not row[12]:
+        return RuleRecord._make((*row[:7], (), *row[8:12], {}, *row[13:]))
+    proposed = from_json(row[12]) if row[12] else {}
+    return RuleRecord._make((*row[:7], tuple(json.loads(row[7])), *row[8:12], proposed, *row[13:]))
 
 
 def _by_id(sqlite: "Sqlite", rule_id: str) -> RuleRecord | None:
     row = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE rule_id = ?", [rule_id]).fetchone()  # noqa: S608
     return None if row is None else _record(row)
+
+
+def _where(sqlite: "Sqlite", column: str, values: Sequence[str]) -> Iterator[RuleRecord]:
+    marks = ", ".join("?" * len(values))
+    rows = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE {column} IN ({marks})", list(values))  # noqa: S608
+    return map(_record, rows)
+
+
+def _broken_by(sqlite: "Sqlite", task_id: str, family: str) -> set[str]:
+    """Return the rules that a task, or another one of its family, broke."""
+    if family:
+        query, value = "SELECT rule_id FROM rule_support WHERE family = ?", family
+    else:
+        query, value = "SELECT DISTINCT rule_id FROM rule_failures WHERE task_id = ?", task_id
+    return {str(row[0]) for row in sqlite.execute(query, [value])} if task_id else set()
 
 
 def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
@@ -497,8 +494,8 @@ def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
     rule_id = content_handle("rule", hashlib.sha256(rule.key.encode()).hexdigest())
     now = time.time()
     sqlite.conn.execute(
-        "INSERT INTO rules (rule_id, key, subject, words, text, wording, state, origin, names, created_at, changed_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO rules (rule_id, key, subject, words, text, wording, state, origin, names, dtype, device, created_at,"
+        " changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             rule_id,
             rule.key,
@@ -509,6 +506,8 @@ def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
             rule.state,
             rule.origin,
             json.dumps(rule.names),
+            rule.dtype,
+            rule.device,
             now,
             now,
         ],
@@ -525,6 +524,16 @@ def _add_failure(
         "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at) VALUES (?, ?, ?, ?, ?, ?)",
         [rule_id, task_id, family, candidate_id, agent.encode("utf-8", "replace").decode(), time.time()],
     )
+    _add_support(sqlite, rule_id, family)
+    run(
+        "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",
+        [rule_id, task_id],
+    )
+
+
+def _add_support(sqlite: "Sqlite", rule_id: str, family: str) -> None:
+    """Count one more hit, and one more family where it is the first of its own."""
+    run = sqlite.conn.execute
     new = (
         run("SELECT 1 FROM rule_support WHERE rule_id = ? AND family = ?", [rule_id, family]).fetchone()
         is None
@@ -535,10 +544,6 @@ def _add_failure(
         [rule_id, family],
     )
     run("UPDATE rules SET hits = hits + 1, support = support + ? WHERE rule_id = ?", [int(new), rule_id])
-    run(
-        "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",
-        [rule_id, task_id],
-    )
 
 
 def _change(sqlite: "Sqlite", rule_id: str, action: str, agent: str, detail: Mapping[str, Any]) -> None:
@@ -576,6 +581,16 @@ def _details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
         " FROM rule_uses JOIN rule_tasks USING (task_id) WHERE rule_id = ?",
         [rule.rule_id],
     ).fetchone()
+    speeds: tuple[SpeedChange, ...] = ()
+    if rule.subject == "performance":
+        speeds = tuple(
+            SpeedChange(*row)
+            for row in sqlite.execute(
+                "SELECT node_id, parent_id, task_id, agent, ratio, low, high FROM rule_speeds WHERE rule_id = ?"
+                " ORDER BY number DESC LIMIT ?",
+                [rule.rule_id, SHOWN_SPEEDS],
+            )
+        )
     return RuleDetails(
         fix=RuleFix(before=fix[0], after=fix[1], worked=fix[2]) if fix else None,
         holds={row[0]: (bool(row[1]), row[2], row[3]) for row in versions},
@@ -583,4 +598,5 @@ def _details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
         broken_before=max(0, rule.hits - broken),
         kernels_after=after,
         broken_after=broken,
+        speeds=speeds,
     )

@@ -30,13 +30,13 @@ TOOL = "adapt_on_task"
 async def adapt_on_task(
     ctx: Ctx,
     *,
-    task_id: Annotated[str, Field(description="To attempt; default: a synthetic task.")] = "",
+    task_id: Annotated[str, Field(description="Default: a synthetic task.")] = "",
     attempt_id: Annotated[str, Field(description="To go on: with a kernel, or a lesson.")] = "",
     kernel: Annotated[str, Field(max_length=MAX_TEXT)] = "",
     kernel_path: str = "",
     node_id: str = "",
     lesson: Annotated[
-        str, Field(max_length=2000, description="What its latest failure teaches: You cannot …")
+        str, Field(max_length=2000, description="What its latest failure, or node_id, teaches: You cannot …")
     ] = "",
     report: Annotated[bool, Field(description="What was tried and learned.")] = False,
     seed: Annotated[int, Field(ge=0, le=9999, description="Of synthetic tasks.")] = 0,
@@ -52,6 +52,8 @@ async def adapt_on_task(
     _check(given, task_id=task_id, attempt_id=attempt_id, report=report)
     if report:
         return answer((await services.adapt.report(seed)).to_wire(), response_format)
+    if lesson and not attempt_id:
+        return answer((await services.adapt.lesson_of(node_id, lesson, agent)).to_wire(), response_format)
     if attempt_id:
         attempt = await services.adapt.check(attempt_id, agent)
         if lesson:
@@ -96,10 +98,13 @@ def _check(given: Sequence[str], *, task_id: str, attempt_id: str, report: bool)
             f"Both task_id and attempt_id {shortened(attempt_id)} were given.",
             "Give task_id to begin an attempt, attempt_id to go on with one.",
         )
+    if given == ["node_id", "lesson"] and not (attempt_id or task_id):
+        return
     if given and not attempt_id:
         raise RequestError(
             f"{' and '.join(given)} came without attempt_id.",
-            "Call adapt_on_task without them to get a task and its attempt_id; compile_and_verify judges kernels outside of it.",
+            "Call adapt_on_task without them to get a task and its attempt_id; compile_and_verify judges kernels outside of it, "
+            "and lesson with the node_id of one is kept.",
         )
     if attempt_id and not given:
         raise RequestError(

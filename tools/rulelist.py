@@ -47,7 +47,8 @@ def _why(rule: Mapping[str, Any]) -> str:
         str(rule.get("state", "")), str(rule.get("state", "learned"))
     )
     support = rule.get("support", 0)
-    return f"{state}, {support} tasks" if support else state
+    said = [state, *([f"{support} tasks"] if support else []), rule.get("holds_for", "")]
+    return ", ".join(filter(None, said))
 
 
 def _size(data: Mapping[str, Any]) -> int:

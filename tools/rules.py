@@ -1,8 +1,15 @@
 """Ask for rules that failures taught, and say what should become of them."""
 
-from typing import Annotated
+from typing import Annotated, assert_never
 
-from pydantic import Field
+from mcp.server.elicitation import (
+    AcceptedElicitation,
+    CancelledElicitation,
+    DeclinedElicitation,
+    ElicitationResult,
+)
+from mcp.server.mcpserver import Elicit, Resolve
+from pydantic import BaseModel, Field
 
 from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.models import Review, ReviewAction, RulePage, RulesRequest
@@ -13,6 +20,9 @@ from adaexplore_mcp.tools.parameters import MAX_TEXT, Ctx, Format, encoded, serv
 from adaexplore_mcp.tools.rulelist import within
 
 __all__ = ["get_skill_rules", "review_rules"]
+
+PERSON = "person via host"
+"""Label of decisions that a host asked its user for."""
 
 
 async def get_skill_rules(
@@ -44,19 +54,57 @@ async def get_skill_rules(
     return answer(wire if response_format == "detailed" else within(wire, limit))
 
 
+class Decision(BaseModel):
+    """What a person answers about a proposal."""
+
+    agreed: bool = Field(title="Agree", description="Whether the rule is to be changed as proposed.")
+
+
+class Unasked(BaseModel):
+    """Nobody is asked: there is nothing to decide, the host cannot ask, or the request is at fault."""
+
+
+async def _asked(
+    ctx: Ctx, rule_id: str, action: ReviewAction, text: str, agent: str
+) -> Unasked | Elicit[Decision]:
+    """Ask the person through the host, where a change is a person's and the host can ask."""
+    capabilities = ctx.client_capabilities
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return Unasked()
+    review = Review(rule_id=rule_id, action=action, text=text, agent=agent)
+    try:
+        question = await services_of(ctx).rules.reviews.question(review)
+    except RequestError:
+        return Unasked()  # the call itself says what is wrong
+    return Elicit(question, Decision) if question else Unasked()
+
+
 async def review_rules(
     ctx: Ctx,
     *,
     rule_id: str,
     action: ReviewAction,
-    text: Annotated[str, Field(max_length=2000, description="New wording, or the reason to retire.")] = "",
+    text: Annotated[str, Field(max_length=2000, description="New wording, or the reason.")] = "",
     into: Annotated[str, Field(description="merge: the rule it becomes part of.")] = "",
     agent: Annotated[str, Field(max_length=80)] = "",
+    answer_of_person: Annotated[ElicitationResult[Unasked | Decision], Resolve(_asked)],
 ) -> Answer:
-    """Reword a rule, merge it into an equal one, or propose to retire it; confirming and retiring is a person's."""
-    services = services_of(ctx)
+    """Reword a rule, merge it into an equal one, or propose to retire or confirm it: a person decides."""
+    reviews = services_of(ctx).rules.reviews
     review = Review(rule_id=rule_id, action=action, text=text, into=into, agent=agent)
-    return answer((await services.rules.review(review)).to_wire())
+    match answer_of_person:
+        case AcceptedElicitation(data=Decision(agreed=agreed)):
+            return answer((await reviews.answered(review, agreed=agreed, who=PERSON)).to_wire())
+        case AcceptedElicitation():
+            return answer((await reviews.review(review)).to_wire())
+        case DeclinedElicitation() | CancelledElicitation():
+            kept = await reviews.review(review)
+            return answer(
+                kept.model_copy(update={"summary": f"The person did not decide. {kept.summary}"}).to_wire()
+            )
+        case _:
+            assert_never(answer_of_person)
 
 
 async def _source(services: Services, kernel: str) -> bytes:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from adaexplore_mcp.evaluation.synthesis_arguments import (
     DTYPES,
+    EMBEDDING,
     Call,
     Input,
     Operator,
@@ -55,10 +56,14 @@ FAMILY_WEIGHTS = {
     "layout": 1.0,
     "resampling": 1.0,
     "loss": 1.0,
+    "recurrent": 0.8,
+    "attention": 0.8,
     "distance": 1.0,
     "other": 1.0,
 }
 """How often a family is drawn from, where all of them fit; within one, coverage decides."""
+LOOKED_UP = 0.08
+"""Share of drafts that begin with whole numbers and a table to look them up in."""
 STEPPED = frozenset(
     (
         "ceil",
@@ -241,11 +246,14 @@ class _Drawing:
     def run(self, begin: Begin, attempt: Try) -> Draft:
         rank = self.rng.choices(RANKS, RANK_WEIGHTS)[0]
         dtype = self.rng.choices(DTYPES, (6, 2, 2))[0]
-        first = Site(self.rng, self.sizes, (), dtype).first_input(rank)
+        site = Site(self.rng, self.sizes, (), dtype)
+        looked_up = EMBEDDING in self.families and self.rng.random() < LOOKED_UP
+        first = site.first_indices(self.rng.choice((1, 2, 2, 3))) if looked_up else site.first_input(rank)
         begin(first, self.sizes.values)
         inputs, seen = [first], Seen(first.shape, dtype)
         for position in range(self.rng.choice(LENGTHS)):
-            found = self._step(seen, attempt, len(inputs), raw=position == 0)
+            limit = first.limit if position == 0 else 0
+            found = self._step(seen, attempt, len(inputs), raw=position == 0, limit=limit)
             if found is None:
                 break
             step, seen = found
@@ -260,12 +268,14 @@ class _Drawing:
             SyntheticTask(self.number, _source(self.sizes, inputs, self.steps), names), "", self.tried
         )
 
-    def _step(self, seen: Seen, attempt: Try, inputs: int, *, raw: bool) -> tuple[Step, Seen] | None:
+    def _step(
+        self, seen: Seen, attempt: Try, inputs: int, *, raw: bool, limit: int
+    ) -> tuple[Step, Seen] | None:
         """Return the next operator that works, and what it gave; None after some tries."""
         before = self.steps[-1][0].operator if self.steps else ""
         used = {_plain(step.operator) for step, _ in self.steps}
         may_end = len(self.steps) + 1 >= min(LENGTHS)
-        families = sorted(self.families)
+        families = [EMBEDDING] if limit else sorted(self.families.keys() - {EMBEDDING})
         for _ in range(TRIES):
             family = self.rng.choices(families, [FAMILY_WEIGHTS.get(each, 1.0) for each in families])[0]
             fitting = [each for each in self.families[family] if each.fits(len(seen.shape))]
@@ -278,7 +288,15 @@ class _Drawing:
             kept = dict(self.sizes.values)
             call = fill(
                 operator,
-                Site(self.rng, self.sizes, seen.shape, seen.dtype, operator=operator.plain, inputs=inputs),
+                Site(
+                    self.rng,
+                    self.sizes,
+                    seen.shape,
+                    seen.dtype,
+                    operator=operator.plain,
+                    inputs=inputs,
+                    limit=limit,
+                ),
             )
             if isinstance(call, Call):
                 attribute = f"{operator.plain.lower()}{len(self.steps)}" if call.module else ""

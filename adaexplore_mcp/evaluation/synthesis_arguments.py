@@ -10,7 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DTYPES", "FIRST", "Call", "Input", "Operator", "Parameter", "Shape", "Site", "Sizes", "fill"]
+__all__ = [
+    "DTYPES",
+    "EMBEDDING",
+    "FIRST",
+    "Call",
+    "Input",
+    "Operator",
+    "Parameter",
+    "Shape",
+    "Site",
+    "Sizes",
+    "fill",
+]
 
 Shape = tuple[int, ...]
 DTYPES = ("float32", "float16", "bfloat16")
@@ -54,6 +66,17 @@ VARIED = 0.35
 """How often an optional argument is given."""
 FIRST = frozenset({"input", "x", "x1", "input1", "self", "tensor", "query", "anchor", "tensors", "y"})
 """Names of parameters that take the value so far."""
+EMBEDDING = "embedding"
+"""The family whose operators take whole numbers."""
+TABLES = (5, 17, 33, 100, 127, 257, 1000)
+"""Rows of what is looked up in."""
+DIMENSIONS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("RNN", "LSTM", "GRU", "MultiheadAttention"), (2, 3)),
+    **dict.fromkeys(("RNNCell", "LSTMCell", "GRUCell"), (1, 2)),
+    **dict.fromkeys(("EmbeddingBag", "embedding_bag"), (2,)),
+    **dict.fromkeys(("Embedding", "embedding"), (1, 2, 3)),
+}
+"""How many dimensions an operator takes whose name does not tell."""
 NAMES = ("y", "z", "u", "v", "w", "s", "t", "r")
 """Names of inputs beside the first."""
 
@@ -97,8 +120,15 @@ class Operator:
         """Parameters of the call that takes the value so far."""
         return self.parameters if self.forward is None else self.forward
 
+    @property
+    def takes_indices(self) -> bool:
+        """Whether it begins a task, with whole numbers that name rows of a table."""
+        return self.family == EMBEDDING
+
     def fits(self, rank: int) -> bool:
         """Tell whether it may take a value of so many dimensions, by the number in its name: Conv2d takes four."""
+        if self.plain in DIMENSIONS:
+            return rank in DIMENSIONS[self.plain]
         found = re.search(r"[1-3]d(_|$)", self.plain)
         return found is None or self.family == "layout" or int(found.group()[0]) + 2 == rank
 
@@ -117,11 +147,13 @@ class Input:
         name: In the signature of `forward`.
         text: What makes it.
         shape: Of what that gives.
+        limit: Whole numbers below it; 0 for floating ones.
     """
 
     name: str
     text: str
     shape: Shape
+    limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,6 +202,7 @@ class Site:
         dtype: Of the value so far.
         operator: Its name without its module.
         inputs: How many the task has.
+        limit: Below which the value so far lies, where it is of whole numbers.
     """
 
     def __init__(
@@ -181,12 +214,16 @@ class Site:
         *,
         operator: str = "",
         inputs: int = 0,
+        limit: int = 0,
     ) -> None:
         self.rng = rng
         self.sizes = sizes
         self.shape = shape
         self.dtype = dtype
         self.operator = operator
+        self.limit = limit
+        self.hidden = 1
+        """Width of a recurrent state, once it is drawn."""
         self.inputs: list[Input] = []
         self._before = inputs
         self.axis = rng.randrange(len(shape)) if shape else 0
@@ -229,6 +266,15 @@ class Site:
         if math.prod(shape) < 2:
             shape[-1] = 17
         return self._laid_out(tuple(shape), self.one_of("normal", "normal", "normal", "normal", "positive"))
+
+    def first_indices(self, rank: int) -> Input:
+        """Draw whole numbers for a task to begin with."""
+        shape = [self.pick([size for size in EDGES if size <= (257, 65, 17)[rank - 1]]) for _ in range(rank)]
+        limit = self.pick(TABLES)
+        names = ", ".join(self.sizes.add(size) for size in shape)
+        trailing = "," if rank == 1 else ""
+        text = f"torch.randint(0, {self.sizes.add(limit)}, ({names}{trailing}))"
+        return Input("x", text, tuple(shape), limit)
 
     def _laid_out(self, shape: Shape, values: str) -> Input:
         """Return the first input, now and then one that does not lie in memory row by row."""
@@ -410,6 +456,9 @@ def _target(site: Site) -> str | None:
 
 def _weight(site: Site) -> str | None:
     width = site.pick(EDGES[2:14])
+    if site.limit:
+        site.sizes.add(width)
+        return site.tensor([site.limit, width])
     if site.operator == "lerp":
         return "0.3"
     if site.operator == "linear":
@@ -432,9 +481,33 @@ def _same(site: Site) -> str | None:
 
 
 def _keys(site: Site) -> str | None:
+    if site.operator == "MultiheadAttention":  # the length of the sequence stands first
+        return site.tensor([site.inner, *site.shape[1:]])
     if site.rank < 3:
         return None
     return site.tensor([*site.shape[:-2], site.inner, site.shape[-1]])
+
+
+def _heads(site: Site) -> str | None:
+    found = [n for n in range(1, 9) if site.rank and site.shape[-1] % n == 0]
+    return str(found[-1]) if found else None
+
+
+def _hidden(site: Site) -> str | None:
+    site.hidden = site.pick(EDGES[2:16])
+    return site.sizes.add(site.hidden)
+
+
+def _state(site: Site) -> str | None:
+    """Return what a cell begins with: without it, half of its weights would make no difference."""
+    shape = [*site.shape[:-1], site.hidden]
+    return (
+        f"({site.tensor(shape)}, {site.tensor(shape)})" if site.operator == "LSTMCell" else site.tensor(shape)
+    )
+
+
+def _mode(site: Site) -> str | None:
+    return site.one_of("'sum'", "'max'") if site.limit else None
 
 
 def _among(*texts: str) -> Filler:
@@ -469,6 +542,13 @@ REQUIRED: Mapping[str, Filler] = {
         site.sizes.text(site.shape[-1]) if site.rank and site.shape[-1] < 65 else None
     ),
     "out_features": _new_width,
+    "input_size": lambda site: site.sizes.text(site.shape[-1]) if site.rank else None,
+    "hidden_size": _hidden,
+    "hx": _state,
+    "embed_dim": lambda site: site.sizes.text(site.shape[-1]) if site.rank else None,
+    "num_heads": _heads,
+    "num_embeddings": lambda site: site.sizes.text(site.limit) if site.limit else None,
+    "embedding_dim": _new_width,
     "in_channels": lambda site: site.sizes.text(site.channels) if site.rank > 2 else None,
     "out_channels": _new_width,
     "output_size": _among("1", "2", "3", "5"),
@@ -550,6 +630,11 @@ OPTIONAL: Mapping[str, Filler] = {
     "output_padding": lambda _: None,
     "margin": _among("0.5"),
     "is_causal": _among("True"),
+    "num_layers": _among("2"),
+    "bidirectional": _among("True"),
+    "batch_first": lambda site: "True" if site.operator != "MultiheadAttention" else None,
+    "nonlinearity": _among("'relu'"),
+    "mode": _mode,
     "min_val": _among("-0.5"),
     "max_val": _among("0.5"),
     **{name: REQUIRED[name] for name in ("dim", "dims", "alpha", "lambd", "value", "shifts", "p", "n")},
@@ -574,6 +659,7 @@ FORCED: Mapping[str, Mapping[str, str]] = {
     "Softmin": {"dim": "-1"},
     "LogSoftmax": {"dim": "-1"},
     "take_along_dim": {"dim": "$dim"},
+    "MultiheadAttention": {"need_weights": "False", "is_causal": "False"},
     "renorm": {"p": "2.0"},
 }
 """Optional parameters that an operator needs after all; $dim is the axis drawn."""

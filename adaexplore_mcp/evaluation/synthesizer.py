@@ -17,8 +17,10 @@ from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.synthesis import Siblings, SyntheticTask
 
-__all__ = ["Drawn", "Operators", "Synthesizer"]
+__all__ = ["WAVE", "Drawn", "Operators", "Synthesizer"]
 
+DRAWING = 2
+"""Counted up where other operators, or other arguments, are tried: kept findings of another one are not used."""
 WAVE = 8
 """Drafts that are steered by the same coverage."""
 DRAFT_S = 60.0
@@ -71,6 +73,20 @@ class Synthesizer:
         self._target = target
         self._processes = processes
         self._operators: Operators | None = None
+        self._finding = anyio.Lock()
+
+    async def version(self) -> str:
+        """Return what decides which operators there are: the installed torch, and the way in which they are tried.
+
+        Raises:
+            WorkerError: No worker can be had.
+        """
+        torch = (await self._pool.workers()).versions.get("torch", "?")
+        return f"torch {torch}, drawing {DRAWING}"
+
+    def use(self, operators: Operators) -> None:
+        """Take operators that were found before by the same version."""
+        self._operators = operators
 
     async def operators(self) -> Operators:
         """Return the operators of the installed torch; looked for once.
@@ -79,8 +95,9 @@ class Synthesizer:
             WorkerError: No worker can be had.
         """
         if self._operators is None:
-            async with self._pool.session("synthesis", "interpret") as session:
-                await self._find(session)
+            async with self._finding, self._pool.session("synthesis", "interpret") as session:
+                if self._operators is None:
+                    await self._find(session)
         assert self._operators is not None
         return self._operators
 

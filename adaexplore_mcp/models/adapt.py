@@ -38,9 +38,10 @@ class Learned(Value):
 
     summary: str
     next_step: str = ""
-    attempt_id: str
+    attempt_id: str = ""
+    """Empty where it is about a kernel outside of an attempt."""
     candidate_id: str
-    """The failing kernel that it is about."""
+    """The kernel that it is about: as it was named where it was judged outside of an attempt."""
     rule: RuleView
 
 

@@ -11,7 +11,7 @@ __all__ = ["Review", "ReviewAction", "RuleFix", "RulePage", "RuleState", "RuleVi
 RuleState = Literal["learned", "unverified", "verified", "confirmed", "retired"]
 """From failures here; imported, support unknown; a probe fails as the rule says; a person vouches; no longer given."""
 
-ReviewAction = Literal["reword", "merge", "propose_retire"]
+ReviewAction = Literal["reword", "merge", "propose_retire", "propose_confirm"]
 """What an agent may do to a rule; confirming and retiring is a person's."""
 
 
@@ -42,6 +42,8 @@ class RuleView(Value):
     """Kind of failure and class of construct: equal for equal mistakes."""
     names: list[str] = []
     """Names with which it was seen, such as the functions that do not exist."""
+    holds_for: str = ""
+    """What it is bound to: tasks of a dtype, a device; empty where it holds anywhere."""
     support: int = 0
     """Distinct task families on which it was broken here."""
     hits: int = 0

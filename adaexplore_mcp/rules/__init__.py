@@ -1,5 +1,6 @@
 """What failures teach: fingerprints, wording, what can be seen in source, ranking, probes. Pure: no file, no SQL, no torch."""
 
+from adaexplore_mcp.rules.bounds import PERFORMANCE, Place, bound, holds_at, narrowest, written
 from adaexplore_mcp.rules.family import family_of, operators_of
 from adaexplore_mcp.rules.fingerprints import (
     Fingerprint,
@@ -15,10 +16,13 @@ from adaexplore_mcp.rules.lessons import cleaned, objections
 from adaexplore_mcp.rules.probes import PRESENT, PROBE_ENTRY, STARTERS, Starter, names_probe, probe_of
 from adaexplore_mcp.rules.published import Line, read_published
 from adaexplore_mcp.rules.ranking import Evidence, apis_of_operators, lower_bound, score
-from adaexplore_mcp.rules.source_check import VISIBLE, Sighting, Source, read
+from adaexplore_mcp.rules.source_check import VISIBLE, Source, read
+from adaexplore_mcp.rules.speeds import SpeedRatio, compared, gpu_of
+from adaexplore_mcp.rules.syntax import Sighting
 
 __all__ = [
     "KINDS_BY_ID",
+    "PERFORMANCE",
     "PRESENT",
     "PROBE_ENTRY",
     "STARTERS",
@@ -27,18 +31,25 @@ __all__ = [
     "Fingerprint",
     "Line",
     "Observation",
+    "Place",
     "Sighting",
     "Source",
+    "SpeedRatio",
     "Starter",
     "Subject",
     "apis_of_operators",
+    "bound",
     "cleaned",
+    "compared",
     "edit_between",
     "family_of",
     "fingerprint_of",
+    "gpu_of",
+    "holds_at",
     "kind_of",
     "lower_bound",
     "names_probe",
+    "narrowest",
     "objections",
     "observed",
     "operators_of",
@@ -48,4 +59,5 @@ __all__ = [
     "read_published",
     "score",
     "wording",
+    "written",
 ]

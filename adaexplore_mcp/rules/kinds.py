@@ -4,6 +4,7 @@ A kind is known by what Triton, torch or our checks said, never by what a candid
 and lines of one kernel take no part. The words are grounded in the message alone and begin "You cannot".
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from typing import Literal
 
 __all__ = ["CHECKS", "KINDS", "KINDS_BY_ID", "Kind", "Subject", "constructs_in_words", "kind_of"]
 
-Subject = Literal["language", "launch", "host", "resource", "numeric", "conduct"]
-"""What a rule is about. Resource rules hold for the device they were learned on, numeric ones for their dtype."""
+Subject = Literal["language", "launch", "host", "resource", "numeric", "conduct", "performance"]
+"""What a rule is about; `bounds` says which hold for a device or a dtype only."""
 
 NODE_WORDS = {
     "break": "a break statement",
@@ -731,6 +732,7 @@ def constructs_in_words(kind: str, construct: str) -> str:
     return _WORDS[kind](construct) if kind in _WORDS else construct
 
 
+@functools.lru_cache(maxsize=4096)
 def kind_of(key: str) -> Kind | None:
     """Return the kind whose words fit the fingerprint with this key, or None for one that no message makes."""
     name, _, construct = key.partition(":")

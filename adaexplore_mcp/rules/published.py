@@ -5,15 +5,19 @@ The texts are a stranger's: each goes through the checks of a lesson, and one wh
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from adaexplore_mcp.rules.kinds import KINDS_BY_ID, constructs_in_words
+from adaexplore_mcp.rules.bounds import ANYWHERE, Place, narrowest
+from adaexplore_mcp.rules.kinds import CHECKS, KINDS_BY_ID, constructs_in_words
 from adaexplore_mcp.rules.lessons import cleaned, objections
 from adaexplore_mcp.rules.probes import STARTERS
 
 __all__ = ["Line", "read_published"]
 
 MAX_LINES = 20_000
+_PLACE = re.compile(r"[\w .-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Line:
         names: Names that it lists.
         subject: What it is about.
         count: As the file gives it; nothing is known of what it counts.
+        place: What it is bound to.
         reasons: Why it was not taken; none if it was.
         malformed: It is no rule at all, not merely a bad one.
     """
@@ -37,6 +42,7 @@ class Line:
     names: tuple[str, ...] = ()
     subject: str = "language"
     count: float = 0.0
+    place: Place = ANYWHERE
     reasons: tuple[str, ...] = ()
     malformed: bool = False
 
@@ -90,8 +96,22 @@ def _of_json(content: str) -> list[Line]:
                 :60
             ]
             line = Line(number, line.text, key, kept, KINDS_BY_ID[kind].subject, line.count)
-        found.append(line)
+        found.append(_placed(line, entry) if isinstance(entry, dict) and not line.reasons else line)
     return found
+
+
+def _placed(line: Line, entry: Mapping[str, Any]) -> Line:
+    """Return a line with the dtype and the device that an export gives it: elsewhere it is not given out."""
+    dtype, device = (
+        value if isinstance(value := entry.get(name, ""), str) and _PLACE.fullmatch(value) else ""
+        for name in ("dtype", "device")
+    )
+    place = Place(dtype if narrowest([dtype]) else "", device)
+    if not place.mark:
+        return line
+    check = CHECKS.get(str(entry.get("kind", "")).partition("@")[0].removeprefix("check:"))
+    subject = check[0] if check is not None else line.subject
+    return replace(line, key=f"{line.key.partition('@')[0]}{place.mark}", place=place, subject=subject)
 
 
 def _rule(number: int, raw: str, count: float) -> Line:

@@ -1,8 +1,9 @@
 """Which rules matter for a task or a kernel: what it uses, how sure the support is, what it did itself."""
 
+import functools
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Subject
 
@@ -19,9 +20,8 @@ BROAD = frozenset({"arange", "load", "store"})
 """What nearly every kernel uses: it says nothing about relevance."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is known about one rule when rules are ranked.
+class Evidence(NamedTuple):
+    """What is known about one rule when rules are ranked; a tuple, for a thousand are made for each answer.
 
     Args:
         key: Its fingerprint.
@@ -40,6 +40,7 @@ class Evidence:
     seen: bool = False
 
 
+@functools.lru_cache(maxsize=4096)
 def lower_bound(hits: int, trials: int) -> float:
     """Return the lower end of Wilson's 95 % interval of a share: few trials count little, however many hit."""
     if trials <= 0:
@@ -61,7 +62,8 @@ def apis_of_operators(operators: Collection[str]) -> frozenset[str]:
     )
 
 
-def relevance(key: str, apis: Collection[str]) -> float:
+@functools.lru_cache(maxsize=4096)
+def relevance(key: str, apis: frozenset[str]) -> float:
     """Return how much a rule has to do with what a kernel uses: 0 nothing, 0.5 as much as any kernel, 1 directly.
 
     Args:
@@ -80,7 +82,7 @@ def relevance(key: str, apis: Collection[str]) -> float:
     return 1.0 if needed & set(apis) else 0.1
 
 
-def score(evidence: Evidence, apis: Collection[str], subject: Subject) -> float:
+def score(evidence: Evidence, apis: frozenset[str], subject: Subject) -> float:
     """Return the rank of a rule: the larger, the earlier."""
     own = 2.0 if evidence.own else 0.0
     seen = 4.0 if evidence.seen else 0.0

@@ -4,13 +4,16 @@ Everything stands in the store before it is told, so that any server on it can g
 """
 
 import itertools
+import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import anyio
 
-from adaexplore_mcp.errors import RequestError, TaskError, WorkerError
+from adaexplore_mcp.errors import AdaExploreError, RequestError, TaskError, WorkerError
 from adaexplore_mcp.evaluation.synthesis import Siblings, SyntheticTask
+from adaexplore_mcp.evaluation.synthesizer import Operators
 from adaexplore_mcp.memory_store import AttemptKernel, AttemptRecord, Campaign, Store, SyntheticRecord
 from adaexplore_mcp.models import (
     AdaptReport,
@@ -27,7 +30,9 @@ from adaexplore_mcp.prompts import render
 from adaexplore_mcp.services.messages import not_found, shortened
 from adaexplore_mcp.services.ports import Evaluations, Report, Rules, Synthesis, Tasks
 
-__all__ = ["AdaptService"]
+__all__ = ["AdaptService", "Shipped"]
+
+logger = logging.getLogger(__name__)
 
 SHOWN_RULES = 20
 GOOD = frozenset({"correct", "plausible"})
@@ -35,8 +40,29 @@ UNDECIDED = frozenset({"unsupported"})
 """Statuses that are neither good nor teach anything."""
 NEXT = "Call adapt_on_task without attempt_id for the next task."
 TENS = 10
+AHEAD = 2
+"""Free tasks below which more are drawn behind the calls."""
 MOST_REFUSED = 8
 """Drawn tasks that registration refuses in a row, or others take first: then something is wrong here, not with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A first wave of tasks that comes with the product.
+
+    Args:
+        seed: From which it was drawn.
+        next_draft: The first draft behind it.
+        known_operators: Operators of the torch with which it was drawn.
+        rejected: Its drafts that came to nothing, by reason.
+        tasks: The others.
+    """
+
+    seed: int
+    next_draft: int
+    known_operators: int
+    rejected: Mapping[str, int]
+    tasks: Sequence[SyntheticRecord]
 
 
 class AdaptService:
@@ -48,16 +74,29 @@ class AdaptService:
         evaluations: Judges kernels.
         rules: What failures taught.
         synthesis: Draws tasks.
+        shipped: The first tasks of the usual seed, drawn before: nobody waits for these.
     """
 
     def __init__(
-        self, store: Store, tasks: Tasks, evaluations: Evaluations, rules: Rules, synthesis: Synthesis
+        self,
+        store: Store,
+        tasks: Tasks,
+        evaluations: Evaluations,
+        rules: Rules,
+        synthesis: Synthesis,
+        *,
+        shipped: Shipped | None = None,
     ) -> None:
         self._store = store
         self._tasks = tasks
         self._evaluations = evaluations
         self._rules = rules
         self._synthesis = synthesis
+        self._shipped = shipped
+        # Held while tasks are drawn: two drawings from one campaign would make the same ones.
+        self._drawing = anyio.Lock()
+        self._due: set[int] = set()
+        """Seeds of which few tasks are left."""
         # Held while a task is drawn and given: of two callers the second would draw the same one.
         self._giving = anyio.Lock()
 
@@ -104,8 +143,33 @@ class AdaptService:
         """Return the first task that nobody has taken; draw more where all are."""
         campaign = await self._store.adapt.campaign(seed)
         while (free := next(_free(campaign), None)) is None:
+            campaign = await self._drawn_more(seed, report)
+        if len(list(_free(campaign))) <= AHEAD:
+            self._due.add(seed)
+        return free
+
+    async def draw_if_due(self) -> None:
+        """Draw behind the calls that are served where few tasks are left; what fails is logged and fails again when asked for."""
+        while self._due:
+            seed = self._due.pop()
+            try:
+                await self._drawn_more(seed, lambda _: None, fewest=AHEAD + 1)
+            except AdaExploreError as error:
+                logger.warning("no tasks were drawn ahead for seed %d: %s", seed, error)
+
+    async def _drawn_more(self, seed: int, report: Report, fewest: int = 1) -> Campaign:
+        """Return a campaign with as many free tasks as asked for, or with more than it had."""
+        async with self._drawing:
+            campaign = await self._store.adapt.campaign(seed)
+            if len(list(_free(campaign))) >= fewest:
+                return campaign
+            if self._shipped is not None and (seed, campaign.next_draft) == (self._shipped.seed, 0):
+                ready = self._shipped
+                return await self._store.adapt.keep_drawn(
+                    campaign, ready.next_draft, ready.known_operators, ready.rejected, ready.tasks
+                )
             report("drawing synthetic tasks")
-            operators = await self._synthesis.operators()
+            operators = await self._operators()
             siblings = Siblings(
                 SyntheticTask(each.draft, each.source, each.operators) for each in campaign.tasks
             )
@@ -113,7 +177,7 @@ class AdaptService:
             if not drawn.tasks:
                 msg = f"None of {drawn.next_number - campaign.next_draft} drafts of seed {seed} is a task"
                 raise WorkerError(msg)
-            campaign = await self._store.adapt.keep_drawn(
+            return await self._store.adapt.keep_drawn(
                 campaign,
                 drawn.next_number,
                 len(operators.names),
@@ -123,7 +187,17 @@ class AdaptService:
                     for each in drawn.tasks
                 ],
             )
-        return free
+
+    async def _operators(self) -> Operators:
+        """Return the operators of the installed torch; kept, because finding them takes seconds."""
+        version = await self._synthesis.version()
+        kept = await self._store.adapt.operators(version)
+        if kept is not None:
+            self._synthesis.use(Operators(*kept))
+            return Operators(*kept)
+        found = await self._synthesis.operators()
+        await self._store.adapt.keep_operators(version, found.names, found.left_out)
+        return found
 
     async def _given(
         self, attempt_id: str, task_id: str, name: str, source: str, operators: Sequence[str] = ()
@@ -217,6 +291,26 @@ class AdaptService:
             next_step=f"Send a mended kernel under attempt_id {attempt.attempt_id!r}, or go on. {NEXT}",
             attempt_id=attempt.attempt_id,
             candidate_id=failing.candidate_id,
+            rule=rule.model_copy(update={"summary": "", "next_step": ""}),
+        )
+
+    async def lesson_of(self, node_id: str, text: str, agent: str) -> Learned:
+        """Take what a failing kernel teaches that was judged outside of an attempt, or what a step of a search did to the speed.
+
+        Args:
+            node_id: A candidate, or a node of a search.
+            text: One sentence that begins "You cannot".
+            agent: Label of who asks.
+
+        Raises:
+            NotFoundError: There is no such kernel.
+            RequestError: It teaches nothing, or the text is none; says which and why.
+        """
+        rule = await self._rules.lesson(node_id, text, agent)
+        return Learned(
+            summary=f"{rule.summary or 'The lesson was kept.'} The rule: {rule.rule}",
+            next_step="Go on: it is given out with what it rests on.",
+            candidate_id=node_id,
             rule=rule.model_copy(update={"summary": "", "next_step": ""}),
         )
 

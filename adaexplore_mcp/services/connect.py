@@ -1,5 +1,6 @@
 """Make the domains that the tools work with."""
 
+import json
 import os
 from pathlib import Path
 
@@ -9,9 +10,9 @@ from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.synthesizer import Synthesizer
-from adaexplore_mcp.memory_store import Store
-from adaexplore_mcp.rules import family_of, operators_of
-from adaexplore_mcp.services.adapt import AdaptService
+from adaexplore_mcp.memory_store import Store, SyntheticRecord
+from adaexplore_mcp.rules import family_of, narrowest, operators_of, written
+from adaexplore_mcp.services.adapt import AdaptService, Shipped
 from adaexplore_mcp.services.container import Collaborators
 from adaexplore_mcp.services.evaluation import EvaluationService
 from adaexplore_mcp.services.probing import Prober
@@ -24,6 +25,7 @@ __all__ = ["connect"]
 LOCKS = Path("/tmp/adaexplore-locks")  # noqa: S108 - the same for every server and user of the machine
 
 
+FIRST_TASKS = Path(__file__).parents[1] / "builtin/synthetic.json"
 RUNNING_SHARE = 0.6  # of a GPU's memory; trials that are kept and other programs share the rest
 
 
@@ -41,9 +43,24 @@ def connect(settings: Settings, store: Store) -> Collaborators:
     async def describe(task_id: str) -> TaskTraits:
         definition = await tasks.definition(task_id)
         texts = {**definition.files, "": definition.extra}
-        return TaskTraits(family_of(texts, definition.entry), operators_of(texts.values()))
+        workloads = (await tasks.get(task_id)).workloads
+        dtypes = [spec.dtype for each in workloads for spec in (*each.inputs, *each.outputs)]
+        dtype = narrowest(dtypes) if dtypes else written(texts.values())
+        return TaskTraits(family_of(texts, definition.entry), operators_of(texts.values()), dtype)
 
-    rules = RuleService(store, describe, Prober(pool, settings.target))
+    here = {name for gpu in gpus for name in (gpu.arch, gpu.name)} or {settings.target}
+    rules = RuleService(store, describe, Prober(pool, settings.target), here)
     evaluations = EvaluationService(settings, store, tasks, evaluator, rules)
-    adapt = AdaptService(store, tasks, evaluations, rules, Synthesizer(pool, settings.target))
+    synthesizer = Synthesizer(pool, settings.target)
+    adapt = AdaptService(store, tasks, evaluations, rules, synthesizer, shipped=_shipped_tasks())
     return Collaborators(tasks, evaluations, rules, adapt)
+
+
+def _shipped_tasks() -> Shipped:
+    """Read the first wave of synthetic tasks; benchmarks/synthesis.py --first writes it."""
+    data = json.loads(FIRST_TASKS.read_text(encoding="utf-8"))
+    tasks = [
+        SyntheticRecord(each["draft"], each["name"], each["source"], tuple(each["operators"]))
+        for each in data["tasks"]
+    ]
+    return Shipped(data["seed"], data["next_draft"], data["known_operators"], data["rejected"], tasks)

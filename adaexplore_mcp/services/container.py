@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 IDLE_CHECK_S = 60.0
 PROBE_CHECK_S = 5.0
+DRAW_CHECK_S = 2.0
 PROPOSAL_RULES = 4
 CLOSE_S = 4.0
 """How long the ends of the workers and of the database may take together; clients kill what is left after 5 s."""
@@ -118,6 +119,7 @@ class Services:
             async with self.jobs.running(), anyio.create_task_group() as background:
                 background.start_soon(self._release_idle)
                 background.start_soon(self._probe_when_due)
+                background.start_soon(self._draw_when_due)
                 yield
                 background.cancel_scope.cancel()
         finally:
@@ -144,7 +146,14 @@ class Services:
         while True:
             await anyio.sleep(PROBE_CHECK_S)
             if self._connected:
-                await self.rules.probe_if_due()
+                await self.rules.checks.probe_if_due()
+
+    async def _draw_when_due(self) -> None:
+        """Draw synthetic tasks behind the calls that are being served, so that the next one is there when it is asked for."""
+        while True:
+            await anyio.sleep(DRAW_CHECK_S)
+            if self._connected:
+                await self.adapt.draw_if_due()
 
     def shutdown_now(self) -> None:
         """End every worker process at once, without waiting; for signal handlers."""

@@ -27,6 +27,7 @@ from adaexplore_mcp.memory_store import (
     node_handle,
 )
 from adaexplore_mcp.models import BenchmarkRequest, Edit, Outcome, SearchAnswer, SearchRequest, VerifyRequest
+from adaexplore_mcp.rules import SpeedRatio
 from adaexplore_mcp.search import ROOT, SearchSettings
 from adaexplore_mcp.services.edits import apply_edits, change_of, tree_digest
 from adaexplore_mcp.services.files import MAX_FILE_BYTES
@@ -36,6 +37,7 @@ from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.proposals import Proposals, RulesFor
 from adaexplore_mcp.services.searchstate import RunNow, Searches, fresh_node
 from adaexplore_mcp.services.searchwords import result_of, short_outcome, stopped_because
+from adaexplore_mcp.services.speedlessons import step_ratio
 
 __all__ = ["Ask", "ExploreService"]
 
@@ -47,6 +49,7 @@ MAX_STARTS = 5
 BEST_TIMED_AGAIN = 3
 ATTEMPTS = 200
 """How often a proposal is made again because the run has changed meanwhile."""
+LESSON = "adapt_on_task with its node_id and lesson keeps what that teaches."
 ASKED_FOR = {"small": "edit", "large": "new kernel"}
 
 
@@ -67,6 +70,8 @@ class _Verdict:
     outcome: dict[str, Any]
     node: int | None = None
     duplicate: bool = False
+    ratio: SpeedRatio | None = None
+    """How many times as fast its step made the kernel, if that is sure."""
 
 
 class ExploreService:
@@ -411,7 +416,9 @@ class ExploreService:
             return None
         step = await self._step(ask.step_id, ask.run_id)
         if step.state == "answered" and step.node is not None:
-            return _Verdict(dict(step.answer), step.node)
+            ratio = await step_ratio(self._runs, ask.run_id, step.node)
+            sure = ratio if isinstance(ratio, SpeedRatio) and ratio.sure else None
+            return _Verdict(dict(step.answer), step.node, ratio=sure)
         if step.node is not None:
             record = (await self._runs.nodes(ask.run_id, [step.node]))[step.node]
             return _Verdict(dict(record.outcome), step.node, duplicate=True)
@@ -477,6 +484,8 @@ class ExploreService:
                 told = f"No node, no step used: {summary} "
             else:
                 told = f"Node {verdict.node}: {summary} "
+                if verdict.ratio is not None:
+                    told += f"{verdict.ratio} as its parent: {LESSON} "
             fields |= {
                 "node_id": "" if verdict.node is None else node_handle(run_id, verdict.node),
                 "duplicate": verdict.duplicate,

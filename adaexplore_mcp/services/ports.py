@@ -141,11 +141,65 @@ class Evaluations(Protocol):
         """End every process of ours and remove what they left."""
 
 
+class Reviews(Protocol):
+    """Changes to rules."""
+
+    async def review(self, review: Review) -> RuleView:
+        """Do what an agent may do to a rule: reword, merge, propose to retire or to confirm.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made; says why.
+        """
+        ...
+
+    async def question(self, review: Review) -> str:
+        """Return what a person is to be asked about a change before it is made; empty where none has to decide.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made; says why.
+        """
+        ...
+
+    async def answered(self, review: Review, *, agreed: bool, who: str) -> RuleView:
+        """Do what an agent proposes and a person was asked about; keep the proposal and the decision.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: The change cannot be made, or somebody else proposed another one meanwhile.
+        """
+        ...
+
+    async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
+        """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: There is nothing proposed.
+        """
+        ...
+
+
+class RuleChecks(Protocol):
+    """Rules checked by their probes."""
+
+    async def probe_if_due(self) -> None:
+        """Run the probes where another Triton was seen; what fails is logged."""
+
+
 class Rules(Protocol):
     """What failures taught."""
 
-    due: bool
-    """Whether another Triton was seen, with which no probe was run."""
+    @property
+    def reviews(self) -> Reviews:
+        """Changes to them."""
+        ...
+
+    @property
+    def checks(self) -> RuleChecks:
+        """Their probes."""
+        ...
 
     async def get(self, request: RulesRequest) -> RulePage:
         """Return the rules that matter for a task, a kernel or a query, best first.
@@ -168,27 +222,6 @@ class Rules(Protocol):
         """
         ...
 
-    async def review(self, review: Review) -> RuleView:
-        """Do what an agent may do to a rule: reword, merge, propose to retire.
-
-        Raises:
-            NotFoundError: There is no such rule.
-            RequestError: The change cannot be made; says why.
-        """
-        ...
-
-    async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
-        """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
-
-        Raises:
-            NotFoundError: There is no such rule.
-            RequestError: There is nothing proposed.
-        """
-        ...
-
-    async def probe_if_due(self) -> None:
-        """Run the probes where another Triton was seen; what fails is logged."""
-
     async def teaches(self, candidate_id: str) -> bool:
         """Tell whether a candidate has a failure that a lesson can be about."""
         ...
@@ -204,6 +237,17 @@ class Synthesis(Protocol):
             WorkerError: No worker can be had.
         """
         ...
+
+    async def version(self) -> str:
+        """Return what decides which operators there are.
+
+        Raises:
+            WorkerError: No worker can be had.
+        """
+        ...
+
+    def use(self, operators: "Operators") -> None:
+        """Take operators that were found before by the same version."""
 
     async def draw(self, seed: int, first: int, siblings: "Siblings", wanted: int) -> "Drawn":
         """Draw tasks that follow a draft, until there are as many as wanted.

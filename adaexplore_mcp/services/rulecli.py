@@ -33,7 +33,7 @@ async def run(services: Services, action: str, arguments: Mapping[str, Any]) -> 
         case "import":
             return await _import(rules, arguments["file"])
         case "export":
-            return (await rules.export(arguments["format"])).rstrip("\n").split("\n"), True
+            return (await rules.sets.export(arguments["format"])).rstrip("\n").split("\n"), True
     return await _probe(rules)
 
 
@@ -42,20 +42,20 @@ async def _review(
 ) -> tuple[list[str], bool]:
     rule_id, decision = arguments["rule_id"], arguments["decision"]
     if not rule_id:
-        waiting = await rules.pending()
+        waiting = await rules.reviews.pending()
         lines = [line for each in waiting for line in _lines(each)]
         lines.append(
             f"{len(waiting)} rules wait for a person: adaexplore-mcp rules review RULE_ID confirm|retire|accept|decline"
         )
         return lines, True
     if decision in {"", "history"}:
-        lines = _lines(await rules.one(rule_id))
+        lines = _lines(await rules.reviews.one(rule_id))
         for change in reversed(await services.store.rules.changes(rule_id)):
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.changed_at))
             detail = ", ".join(f"{name}={value}" for name, value in change.detail.items())
             lines.append(f"  {when}  {change.action} by {change.agent or 'nobody named'}: {detail[:200]}")
         return lines, True
-    return _lines(await rules.decide(rule_id, decision, arguments["who"])), True
+    return _lines(await rules.reviews.decide(rule_id, decision, arguments["who"])), True
 
 
 async def _import(rules: RuleService, file: Path) -> tuple[list[str], bool]:
@@ -65,7 +65,7 @@ async def _import(rules: RuleService, file: Path) -> tuple[list[str], bool]:
         raise RequestError(
             f"{str(file)!r} cannot be read: {error}.", "Give a file of rule||count lines, or JSON."
         ) from error
-    report = await rules.import_rules(content, file.name)
+    report = await rules.sets.import_rules(content, file.name)
     lines = [
         f"kept as unverified: {len(report.kept)}; known already: {report.known}; dropped as noise: {len(report.dropped)}"
     ]
@@ -86,7 +86,7 @@ def _text(file: Path) -> str:
 
 
 async def _probe(rules: RuleService) -> tuple[list[str], bool]:
-    seen = await rules.probe()
+    seen = await rules.checks.probe()
     lines = [
         f"triton {seen.triton}: {len(seen.holds)} rules hold, {len(seen.retired)} are retired for it, {seen.without} have no probe"
     ]

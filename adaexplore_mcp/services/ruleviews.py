@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 
-from adaexplore_mcp.memory_store import RuleDetails, RuleRecord
+from adaexplore_mcp.memory_store import RuleBrief, RuleDetails, RuleRecord, SpeedChange
 from adaexplore_mcp.models import RuleView
-from adaexplore_mcp.rules import VISIBLE, cleaned, probe_of
+from adaexplore_mcp.rules import PERFORMANCE, VISIBLE, Place, cleaned, probe_of
 
 __all__ = ["as_line", "holds_now", "view", "vouched"]
 
@@ -13,7 +13,7 @@ NAMED = 6
 """Names that are shown with a rule whose text does not list them all."""
 
 
-def vouched(rule: RuleRecord) -> bool:
+def vouched(rule: RuleRecord | RuleBrief) -> bool:
     """Tell whether a probe or a person says that a rule holds."""
     return rule.state in {"verified", "confirmed"}
 
@@ -34,7 +34,10 @@ def holds_now(details: RuleDetails, triton: str) -> str:
 def view(rule: RuleRecord, details: RuleDetails, triton: str) -> RuleView:
     """Return a rule as it is shown."""
     where = [rule.origin]
-    if rule.hits:
+    holds_for = place_of(rule)
+    if rule.subject == PERFORMANCE:
+        pass  # said below, with the measured ratio
+    elif rule.hits:
         where.append(
             f"broken by {rule.hits} kernels of {_count(rule.support, 'task family', 'task families')}"
         )
@@ -46,8 +49,12 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str) -> RuleView:
         where.append(f"retired ({_day(rule.changed_at)})")
     checked = holds_now(details, triton)
     where.append(checked or ("probe not run yet" if probe_of(rule.key) else "no probe"))
-    if rule.device:
+    if holds_for:
+        where.append(f"holds for {holds_for}")
+    elif rule.device:
         where.append(f"seen on {rule.device}")
+    if details.speeds:
+        where.append(_speeds(details.speeds))
     if rule.merged_into:
         where.append(f"merged into {rule.merged_into}")
     return RuleView(
@@ -59,9 +66,10 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str) -> RuleView:
         names=list(rule.names[:NAMED]),
         support=rule.support,
         hits=rule.hits,
+        holds_for=holds_for,
         fix=details.fix,
         measured=_measured(details),
-        proposed=_proposed(rule),
+        proposed=proposal_of(rule),
     )
 
 
@@ -73,7 +81,13 @@ def as_line(rule: RuleRecord, *, lead: str = "") -> str:
         if rule.state == "unverified"
         else f"seen on {_count(rule.support, 'task family', 'task families')}",
     )
-    return f"{lead}{cleaned(rule.text)[:200]} [{rule.rule_id}, {kind}]"
+    where = f", {place}" if (place := place_of(rule)) else ""
+    return f"{lead}{cleaned(rule.text)[:200]} [{rule.rule_id}, {kind}{where}]"
+
+
+def place_of(rule: RuleRecord) -> str:
+    """Return what a rule is bound to, in words; empty where it holds anywhere."""
+    return str(Place(rule.dtype, rule.device)) if "@" in rule.key or rule.dtype else ""
 
 
 def is_visible(rule: RuleRecord) -> bool:
@@ -88,11 +102,26 @@ def _measured(details: RuleDetails) -> str:
     return f"{before}, {details.broken_after} of {details.kernels_after} where it was"
 
 
-def _proposed(rule: RuleRecord) -> str:
+def proposal_of(rule: RuleRecord) -> str:
+    """Return the change that waits for a person, in words; empty where there is none."""
     if not rule.proposed:
         return ""
     action, text, agent = (str(rule.proposed.get(name, "")) for name in ("action", "text", "agent"))
-    return f"{action} by {cleaned(agent)[:40] or 'an agent'}: {cleaned(text)[:200]}"
+    said = f": {cleaned(text)[:200]}" if text else ""
+    return f"{action} by {cleaned(agent)[:40] or 'an agent'}{said}"
+
+
+def _speeds(speeds: Sequence[SpeedChange]) -> str:
+    """Say what the steps behind a rule did to a kernel's speed."""
+    latest = speeds[0]
+    said = f"{latest.ratio:.3g} times as fast [{latest.low:.3g} to {latest.high:.3g}]"
+    if len(speeds) == 1:
+        return f"a step made a right kernel {said}"
+    ratios = [each.ratio for each in speeds]
+    return (
+        f"{len(speeds)} steps made right kernels {min(ratios):.3g} to {max(ratios):.3g} times as fast,"
+        f" the last one {said}"
+    )
 
 
 def _count(number: int, one: str, several: str) -> str:

@@ -56,8 +56,8 @@ async def test_the_database_is_made_at_its_first_use_with_wal_and_strict_tables(
             "tasks", "candidates", "ceilings", "outcomes", "receipts", "artifacts", "jobs", "told_trials",
             "runs", "steps", "nodes", "shown",
             "rules", "rule_failures", "rule_support", "rule_tasks", "rule_totals", "rule_fixes", "rule_uses",
-            "rule_versions", "rule_tritons", "rule_changes",
-            "adapt_campaigns", "adapt_tasks", "adapt_attempts", "adapt_submissions",
+            "rule_versions", "rule_tritons", "rule_changes", "rule_speeds",
+            "adapt_campaigns", "adapt_tasks", "adapt_attempts", "adapt_submissions", "adapt_operators",
         }  # fmt: skip
         assert all(table.strict for table in ours)
 

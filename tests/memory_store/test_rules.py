@@ -30,7 +30,8 @@ async def test_support_counts_families_and_not_hits(store):
     for task, family in (("task_1", "f1"), ("task_2", "f1"), ("task_2", "f1"), ("task_3", "f2")):
         rule = await fail(store, task=task, family=family)
     assert (rule.hits, rule.support) == (4, 2)
-    assert await store.rules.broken_by(task_id="task_9", family="f2") == {rule.rule_id}
+    known = await store.rules.outlook(task_id="task_9", family="f2", triton="")
+    assert (known.own, known.families) == ({rule.rule_id}, 2)
     _, families = await store.rules.all()
     assert families == 2
 

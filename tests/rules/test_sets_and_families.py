@@ -10,6 +10,8 @@ from adaexplore_mcp.rules import Evidence, edit_between, family_of, lower_bound,
 
 TASK = "N = {}\nclass Model:\n    '''{}'''\n    def forward(self, x):\n        return x.sum(dim={}) * {}\n"
 
+DOT = frozenset({"dot"})
+
 
 def test_other_integer_constants_are_the_same_family():
     one = family_of({"task.py": TASK.format(64, "A task.", 1, "0.5")})
@@ -100,8 +102,8 @@ def test_few_trials_count_little():
 
 def test_what_a_task_did_itself_and_what_its_kernel_shows_comes_first():
     plain = Evidence("dot_size:tl.dot", 5, 10)
-    assert score(plain, {"dot"}, "language") > score(plain, {"sum"}, "language")
+    assert score(plain, DOT, "language") > score(plain, frozenset({"sum"}), "language")
     own = Evidence("dot_size:tl.dot", 1, 10, own=True)
-    assert score(own, set(), "language") > score(plain, {"dot"}, "language")
+    assert score(own, frozenset(), "language") > score(plain, DOT, "language")
     seen = Evidence("dot_size:tl.dot", 0, 10, seen=True)
-    assert score(seen, set(), "language") > score(own, set(), "language")
+    assert score(seen, frozenset(), "language") > score(own, frozenset(), "language")

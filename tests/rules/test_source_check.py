@@ -99,3 +99,43 @@ def test_a_source_so_long_that_reading_it_takes_seconds_is_not_read():
     told = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n    tl.tanh(x)\n"
     assert read(told).apis
     assert not read(told + "a = 1\n" * 200_000).apis
+
+
+HOST = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    y = tl.float16(1.0)
+
+
+def launch(x):
+{launch}
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+{forward}
+"""
+SURE, CALL = "    kernel[(1,)](x, 3, BLOCK=4)", "        return launch(x)"
+
+
+@pytest.mark.parametrize(
+    ("launch", "forward", "warned"),
+    [
+        (SURE, CALL, True),
+        (SURE, "        if x.numel() > 10:\n            return launch(x)\n        return x", False),
+        (SURE, "        if x.numel() > 10:\n            return x * 2\n        return launch(x)", False),
+        (SURE, "        if not x.is_cuda:\n            return x * 2\n        return launch(x)", True),
+        (SURE, "        if x.is_cuda:\n            return launch(x)\n        return x", True),
+        (SURE, "        if x.numel() == 0:\n            return x\n        return launch(x)", True),
+        (f"    if x.numel() < 9:\n        return x + 1\n{SURE}", CALL, False),
+        (f"    def grid(meta):\n        return (1,)\n{SURE}", CALL, True),
+        (SURE, "        return x", False),
+    ],
+)
+def test_a_kernel_that_may_never_be_launched_draws_no_warning(launch, forward, warned):
+    seen = [each.key for each in read(HOST.format(launch=launch, forward=forward)).sightings]
+    assert ("not_callable:dtype" in seen) is warned

@@ -6,7 +6,15 @@ import pytest
 
 from adaexplore_mcp.errors import NotFoundError, RequestError, WorkerError
 from adaexplore_mcp.memory_store import Store, TaskRecord
-from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Outcome, Review, RulesRequest, TaskSummary
+from adaexplore_mcp.models import (
+    CompiledKernel,
+    ErrorExcerpt,
+    Outcome,
+    Review,
+    RulesRequest,
+    Scope,
+    TaskSummary,
+)
 from adaexplore_mcp.rules import STARTERS
 from adaexplore_mcp.services.rules import RuleService, TaskTraits
 
@@ -41,9 +49,10 @@ async def memory(tmp_path):
     store = Store(tmp_path / "a.db")
 
     async def describe(task_id):
-        return TaskTraits(task_id[:-1], frozenset({"softmax"}))
+        dtype = "float16" if "half" in task_id else "float32"
+        return TaskTraits(task_id[:-1], frozenset({"softmax"}), dtype)
 
-    yield Memory(store, RuleService(store, describe, Prober()))
+    yield Memory(store, RuleService(store, describe, Prober(), {"sm_90"}))
     await store.aclose()
 
 
@@ -130,21 +139,21 @@ async def test_a_rule_that_a_right_kernel_breaks_does_not_hold_for_that_triton(m
 
 
 async def test_a_probe_that_compiles_retires_its_rule_for_that_version(memory):
-    memory.rules._prober = Prober({"unsupported_node:lambda"}, "3.10.0")
-    seen = await memory.rules.probe()
+    memory.rules.checks._prober = Prober({"unsupported_node:lambda"}, "3.10.0")
+    seen = await memory.rules.checks.probe()
     assert [rule.key for rule in seen.retired] == ["unsupported_node:lambda"]
     assert [names for _, names in seen.present] == [["round"]]
     page = await memory.rules.get(RulesRequest(query="lambda"))
     assert page.rules == []
     rule = await memory.rule("unsupported_node:lambda")
-    shown = await memory.rules.one(rule.rule_id)
+    shown = await memory.rules.reviews.one(rule.rule_id)
     assert "its probe refutes it for triton 3.10.0 (2" in shown.provenance
     assert "round" not in (await memory.rule("name_missing:triton.language")).names
 
 
 async def test_probes_are_due_when_another_triton_is_seen(memory):
     await memory.fail()
-    assert not memory.rules.due
+    assert not memory.rules.checks.due
     error = ErrorExcerpt(type="CompilationError", message="'dtype' object is not callable")
     outcome = Outcome(
         summary="",
@@ -156,16 +165,63 @@ async def test_probes_are_due_when_another_triton_is_seen(memory):
     )
     recorded = await memory.store.evaluations.record(outcome, WRONG, receipt={})
     await memory.rules.learn(recorded, WRONG)
-    assert memory.rules.due
-    await memory.rules.probe_if_due()
-    assert not memory.rules.due
-    assert memory.rules._prober.runs > 0
+    assert memory.rules.checks.due
+    await memory.rules.checks.probe_if_due()
+    assert not memory.rules.checks.due
+    assert memory.rules.checks._prober.runs > 0
 
 
 async def test_without_workers_no_probe_is_run(memory):
-    memory.rules._prober = None
+    memory.rules.checks._prober = None
     with pytest.raises(WorkerError):
-        await memory.rules.probe()
+        await memory.rules.checks.probe()
+
+
+# --- where a rule holds
+
+
+async def kinds_for(memory, task_id, **more):
+    page = await memory.rules.get(RulesRequest(task_id=task_id, limit=100, **more))
+    return [rule.kind for rule in page.rules]
+
+
+async def test_a_failing_comparison_of_half_tasks_is_no_rule_for_float32_unless_it_failed_there(memory):
+    for number in range(3):
+        outcome = await memory.judged(
+            "incorrect", RIGHT, task=f"task_half{number}1", stage="compare", check="values"
+        )
+    assert "float16 tasks]" in outcome.rules[0]
+    assert "check:values@float16" in await kinds_for(memory, "task_half91")
+    assert not [kind for kind in await kinds_for(memory, "task_a1") if "values" in kind]
+    await memory.judged("incorrect", RIGHT, task="task_b1", stage="compare", check="values")
+    assert "check:values@float32" in await kinds_for(memory, "task_b2")
+    assert not [kind for kind in await kinds_for(memory, "task_c1") if "values" in kind]
+    assert {"check:values@float16", "check:values@float32"} <= set(
+        await kinds_for(memory, "task_c1", min_support=0)
+    )
+    rule = await memory.rule("check:values@float16")
+    shown = await memory.rules.reviews.one(rule.rule_id)
+    assert shown.holds_for == "float16 tasks"
+    assert "holds for float16 tasks" in shown.provenance
+
+
+async def test_a_resource_that_ran_out_on_one_target_is_no_rule_for_another(memory):
+    message = "out of resource: shared memory, Required: 270000, Hardware limit: 101376."
+    for target in ("sm_86", "sm_90"):
+        for task in ("task_a1", "task_b1", "task_c1"):
+            error = ErrorExcerpt(type="OutOfResources", message=message, kernel="kernel")
+            await memory.judged(
+                "compile_error", WRONG, task=task, stage="compile", error=error, scope=Scope(target=target)
+            )
+    kinds = await kinds_for(memory, "task_d1")
+    assert "out_of_resource:shared memory@sm_90" in kinds
+    assert "out_of_resource:shared memory@sm_86" not in kinds
+    here, there = [await memory.rule(f"out_of_resource:shared memory@sm_{arch}") for arch in (90, 86)]
+    assert (here.support, here.device) == (3, "sm_90")
+    with pytest.raises(RequestError, match="holds for sm_86"):
+        await memory.rules.reviews.review(
+            Review(rule_id=there.rule_id, action="merge", into=here.rule_id, agent="me")
+        )
 
 
 # --- lessons
@@ -184,7 +240,7 @@ async def test_a_lesson_for_what_a_probe_stands_behind_is_a_proposal(memory):
     told = await memory.rules.lesson(outcome.candidate_id, "You cannot find erfinv in triton.language.", "me")
     assert "erfinv in" not in told.rule
     assert "erfinv in" in told.proposed
-    accepted = await memory.rules.decide(told.rule_id, "accept", "a person")
+    accepted = await memory.rules.reviews.decide(told.rule_id, "accept", "a person")
     assert (accepted.rule, accepted.proposed) == ("You cannot find erfinv in triton.language.", "")
 
 
@@ -217,20 +273,20 @@ async def test_an_agent_rewords_merges_and_proposes(memory):
     await memory.fail(message="frobnicated type mismatch")
     rules, _ = await memory.store.rules.all()
     one, other = (rule for rule in rules if rule.state == "learned")
-    merged = await memory.rules.review(
+    merged = await memory.rules.reviews.review(
         Review(rule_id=one.rule_id, action="merge", into=other.rule_id, agent="me")
     )
     assert merged.hits == 2
     with pytest.raises(RequestError, match="was merged"):
-        await memory.rules.review(
+        await memory.rules.reviews.review(
             Review(rule_id=one.rule_id, action="reword", text="You cannot do this at all.")
         )
-    shown = await memory.rules.review(
+    shown = await memory.rules.reviews.review(
         Review(rule_id=other.rule_id, action="propose_retire", text="It went away.", agent="me")
     )
     assert shown.proposed == "retire by me: It went away."
-    assert [rule.rule_id for rule in await memory.rules.pending()] == [other.rule_id]
-    assert (await memory.rules.decide(other.rule_id, "accept", "a person")).state == "retired"
+    assert [rule.rule_id for rule in await memory.rules.reviews.pending()] == [other.rule_id]
+    assert (await memory.rules.reviews.decide(other.rule_id, "accept", "a person")).state == "retired"
     latest, *_ = await memory.store.rules.changes(other.rule_id)
     assert (latest.action, latest.agent) == ("accept", "a person")
 
@@ -248,19 +304,19 @@ async def test_changes_that_cannot_be_made_say_why(memory):
         (Review(rule_id=learned.rule_id, action="propose_retire"), "needs a reason"),
     ):
         with pytest.raises(RequestError, match=why):
-            await memory.rules.review(review)
+            await memory.rules.reviews.review(review)
     with pytest.raises(RequestError, match="Nothing is proposed"):
-        await memory.rules.decide(learned.rule_id, "accept", "a person")
+        await memory.rules.reviews.decide(learned.rule_id, "accept", "a person")
 
 
 async def test_a_retired_rule_is_neither_given_out_nor_warned_of(memory):
     await memory.fail()
     rule = await memory.rule("name_missing:triton.language")
-    await memory.rules.decide(rule.rule_id, "retire", "a person")
+    await memory.rules.reviews.decide(rule.rule_id, "retire", "a person")
     assert await memory.rules.warnings(WRONG) == []
     page = await memory.rules.get(RulesRequest(task_id="task_a1", limit=100))
     assert rule.rule_id not in [each.rule_id for each in page.rules]
-    assert (await memory.rules.decide(rule.rule_id, "restore", "a person")).state == "verified"
+    assert (await memory.rules.reviews.decide(rule.rule_id, "restore", "a person")).state == "verified"
 
 
 # --- sets
@@ -271,7 +327,7 @@ async def test_an_import_is_unverified_and_reports_what_it_left_out(memory):
         "You cannot use an assignment to self in a Triton kernel.||12\nnonsense\n"
         "You cannot have an else at line 9 of the module.||4\nYou cannot use a lambda in a Triton kernel.||1\n"
     )
-    report = await memory.rules.import_rules(content, "theirs.txt")
+    report = await memory.rules.sets.import_rules(content, "theirs.txt")
     assert [rule.state for rule in report.kept] == ["unverified"]
     assert "imported from theirs.txt" in report.kept[0].provenance
     assert (report.known, [number for number, *_ in report.dropped], report.malformed[0][0]) == (1, [3], 2)
@@ -280,15 +336,28 @@ async def test_an_import_is_unverified_and_reports_what_it_left_out(memory):
     assert (len(usual.rules), len(asked.rules)) == (0, 1)
 
 
+async def test_what_is_bound_stays_bound_through_export_and_import(memory, tmp_path):
+    await memory.judged("incorrect", RIGHT, task="task_half1", stage="compare", check="values")
+    text = await memory.rules.sets.export("json")
+    other = Store(tmp_path / "b.db")
+    try:
+        await RuleService(other).sets.import_rules(text, "ours.json")
+        rules, _ = await other.rules.all()
+    finally:
+        await other.aclose()
+    (rule,) = [rule for rule in rules if "differ from the reference" in rule.text]
+    assert (rule.dtype, rule.state, rule.key[-8:]) == ("float16", "unverified", "@float16")
+
+
 async def test_what_is_exported_can_be_imported(memory, tmp_path):
     await memory.fail(message="frobnicated operands")
-    text = await memory.rules.export("json")
+    text = await memory.rules.sets.export("json")
     assert "frobnicated" not in text
     other = Store(tmp_path / "b.db")
     try:
-        report = await RuleService(other).import_rules(text, "ours.json")
+        report = await RuleService(other).sets.import_rules(text, "ours.json")
     finally:
         await other.aclose()
     assert report.malformed == []
     assert report.known + len(report.kept) + len(report.dropped) == len(json.loads(text)["rules"])
-    assert (await memory.rules.export("markdown")).startswith("# Rules (")
+    assert (await memory.rules.sets.export("markdown")).startswith("# Rules (")

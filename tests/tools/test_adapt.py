@@ -220,3 +220,12 @@ async def test_what_does_not_go_together_is_refused_and_nothing_is_written(clien
     text = await refused(client, **arguments)
     assert said in text
     assert (await adapt(client, report=True))["summary"].startswith("0 of 0")
+
+
+async def test_a_lesson_by_node_needs_no_attempt(client):
+    told = await adapt(client, node_id="node_2222_1", lesson=LESSON)
+    assert told["rule"]["rule"] == LESSON
+    assert "attempt_id" not in told
+    said = await refused(client, node_id="node_2222_1", task_id="task_x", lesson=LESSON)
+    assert "without attempt_id" in said
+    assert "without attempt_id" in await refused(client, lesson=LESSON)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as tasks name it
 from torch import nn
 
-from adaexplore_mcp.evaluation.synthesis_arguments import FIRST, Operator, Parameter
+from adaexplore_mcp.evaluation.synthesis_arguments import EMBEDDING, FIRST, Operator, Parameter
 
 __all__ = ["documented", "left_out"]
 
@@ -83,6 +83,8 @@ MODULE_FAMILIES = {
     "channelshuffle": "layout",
     "flatten": "layout",
     "fold": "layout",
+    "rnn": "recurrent",
+    "sparse": EMBEDDING,
 }
 """By the file of torch.nn.modules in which a module stands."""
 LAYOUT = frozenset(
@@ -138,9 +140,11 @@ PRODUCTS = frozenset(
         "dot",
         "vdot",
         "kron",
-        "scaled_dot_product_attention",
     )
 )
+ATTENTION = frozenset(("scaled_dot_product_attention", "MultiheadAttention"))
+WRITTEN_LINES = 3
+"""Of a documentation, over which a signature may go."""
 BINARY = frozenset(("other", "tensor1", "end"))
 
 
@@ -175,10 +179,15 @@ def _operator(prefix: str, name: str, value: Any) -> Operator | None:  # noqa: A
     if inspect.isclass(value):
         if prefix != "nn" or not issubclass(value, nn.Module) or name == "Module":
             return None
-        parameters, forward = _signature(value.__init__), _signature(value.forward)
+        parameters = _signature(value.__init__) or _written_signature(value)
+        forward = _signature(value.forward)
         if parameters is None or forward is None:
             return None
-        parameters, forward = parameters[1:], forward[1:]
+        # What is written of a constructor leaves out self, what is read off it does not.
+        parameters = parameters[1:] if parameters[0].name == "self" else parameters
+        forward = forward[1:]
+        if name.endswith("Cell"):
+            forward = [Parameter(each.name, each.required or each.name == "hx") for each in forward]
     else:
         if prefix == "torch" and hasattr(F, name):
             return None  # known as the function of torch.nn.functional
@@ -209,13 +218,14 @@ def _signature(function: object) -> list[Parameter] | None:
 
 
 def _written_signature(function: object) -> list[Parameter] | None:
-    """Read the first line of a documentation: `name(input, dim, *, out=None) -> Tensor`."""
-    for line in _documentation(function).splitlines()[:1]:
-        text = line.strip().partition("->")[0].strip()
+    """Read the first lines of a documentation: `name(input, dim, *, out=None) -> Tensor`."""
+    lines = _documentation(function).splitlines()
+    for count in range(1, WRITTEN_LINES + 1):
+        text = " ".join(line.strip() for line in lines[:count]).partition("->")[0].strip().rstrip(":")
         try:
             (definition,) = ast.parse(f"def {text}: pass").body
         except (SyntaxError, ValueError):
-            return None
+            continue
         if not isinstance(definition, ast.FunctionDef) or definition.args.vararg or definition.args.kwarg:
             return None
         arguments = definition.args
@@ -243,6 +253,8 @@ def _reason(operator: Operator, value: object) -> str:
         return "needs several processes"
     if name.startswith("Lazy"):
         return "has no shape before its first call"
+    if name.endswith("Base"):
+        return "begins other modules"
     if name.endswith("_like"):
         return "makes a new tensor"
     if name in NO_KERNELS:
@@ -268,6 +280,8 @@ def _family(name: str, value: object, taken: Sequence[Parameter]) -> str:
         (SOFTMAX, "softmax"),
         (INDEXING, "indexing"),
         (PRODUCTS, "product"),
+        (ATTENTION, "attention"),
+        (frozenset(("embedding", "embedding_bag")), EMBEDDING),
     ):
         if name in names:
             return family

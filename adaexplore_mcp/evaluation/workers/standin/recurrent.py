@@ -32,10 +32,18 @@ def recurrent_outputs(args: tuple[Any, ...]) -> tuple[torch.Tensor, ...] | None:
     sequence = source.transpose(0, 1) if batch_first else source
     steps, batch, hidden = sequence.shape[0], sequence.shape[1], states[0].shape[-1]
     for layer in range(layers):
+        ways = []
         for direction in range(directions):
             first = (layer * directions + direction) * per_layer
-            torch.nn.functional.linear(sequence, weights[first])
-            torch.nn.functional.linear(sequence.new_empty(steps, batch, hidden), weights[first + 1])
-        sequence = sequence.new_empty(steps, batch, hidden * directions)
+            gates = torch.nn.functional.linear(sequence, weights[first])
+            before = states[0][layer * directions + direction].expand(steps, batch, hidden)
+            # Results rest on both products, on all states and on every weight, as those of the real layer do.
+            gates = gates + torch.nn.functional.linear(before, weights[first + 1])
+            if has_biases:
+                gates = gates + weights[first + 2] + weights[first + 3]
+            ways.append(gates[..., :hidden].contiguous())
+        sequence = torch.cat(ways, dim=-1) if directions > 1 else ways[0]
+    for each in states[1:]:
+        sequence = sequence + each.flatten()[:1]
     output = sequence.transpose(0, 1) if batch_first else sequence
-    return (output, *(each.clone() for each in states))
+    return (output, *(each + sequence.flatten()[:1] for each in states))
