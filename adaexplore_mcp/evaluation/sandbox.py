@@ -7,9 +7,11 @@ imported and in freshly forked children. What each layer stops, and what it does
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import platform
 import resource
+import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,11 +25,13 @@ __all__ = [
     "Limits",
     "become_subreaper",
     "confine",
+    "confine_tool",
     "die_with_parent",
     "enter_namespaces",
     "guard_memory",
     "mount_private_proc",
     "probe",
+    "raise_loopback",
     "readable_paths",
     "unguard_memory",
 ]
@@ -50,6 +54,7 @@ CLONE_NEW = {
     "pid": 0x2000_0000,
     "net": 0x4000_0000,
 }
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 MS_REC_PRIVATE = 0x4000 | 0x4_0000
 NOBODY = 65534
@@ -175,6 +180,13 @@ def mount_private_proc() -> None:
         raise _refused("mount /proc")
 
 
+def raise_loopback() -> None:
+    """Let processes of this network namespace reach each other at 127.0.0.1, and nothing else; needs the net namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", IFF_UP)
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
+
+
 # --- Landlock --------------------------------------------------------------------------------------------
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
@@ -186,8 +198,8 @@ def _landlock_abi() -> int:
     return int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
 
 
-def _landlock(readable: Iterable[str], writable: Iterable[str]) -> None:
-    """Allow reading below some paths and everything below others; no TCP, no signals to the outside."""
+def _landlock(readable: Iterable[str], writable: Iterable[str], *, tcp: bool = False) -> None:
+    """Allow reading below some paths and everything below others; no TCP unless asked for, no signals to the outside."""
     abi = _landlock_abi()
     if abi < 1:
         raise OSError(errno.ENOSYS, "Landlock is not available")
@@ -195,7 +207,7 @@ def _landlock(readable: Iterable[str], writable: Iterable[str]) -> None:
     for version, bit in ((2, 13), (3, 14), (5, 15)):
         if abi >= version:
             rights |= 1 << bit
-    attributes = struct.pack("QQQ", rights, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    attributes = struct.pack("QQQ", rights, 3 if abi >= 4 and not tcp else 0, 3 if abi >= 6 else 0)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     ruleset = _libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0)
     if ruleset < 0:
@@ -476,6 +488,24 @@ def confine(
         _drop_capabilities()
     if layers.on("seccomp"):
         _seccomp(signals_confined=layers.on("pid"), memory_files=memory_files)
+
+
+def confine_tool(layers: Layers, limits: Limits, *, writable: Sequence[str], readable: Sequence[str] = ()) -> None:
+    """Give up what a tool of the system's does not need that starts a stranger's process and is told things by it.
+
+    It keeps its capabilities, without which many drivers show no counters, and may open sockets: it must be alone in a
+    network namespace. The process that it starts calls `confine` beside this.
+
+    Args:
+        layers: What the probe found.
+        limits: What each of its processes may take.
+        writable: Folders it may write, and files it may use in full.
+        readable: Paths it may read beside `readable_paths()`.
+    """
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _set_limits(limits)
+    if layers.on("landlock"):
+        _landlock((*readable_paths(), *readable), (*writable, "/dev/null"), tcp=layers.on("net"))
 
 
 # --- probe -----------------------------------------------------------------------------------------------
