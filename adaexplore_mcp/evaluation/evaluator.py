@@ -7,6 +7,7 @@ The one class that the services use; below it, each step has its module: `planni
 import contextlib
 import hashlib
 import itertools
+import os
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,10 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anyio.to_thread
+
 from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
+from adaexplore_mcp.evaluation.counters import ncu
+from adaexplore_mcp.evaluation.counters.counting import Counted, Profiler, Work
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
@@ -28,6 +33,7 @@ from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.planning import collect, examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, trial_count
+from adaexplore_mcp.evaluation.profiles import Profiled
 from adaexplore_mcp.evaluation.profiling import Machine, Seen
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices
@@ -118,6 +124,7 @@ class Evaluator:
         self._hidden: dict[str, tuple[list[Plan], int]] = {}
         self._chance = random.SystemRandom()
         self._ceilings: dict[str, Ceilings] = {}
+        self._uncounted: dict[str, Counted] = {}
         self._kept = KeptTrials({gpu.uuid: int(KEPT_SHARE * gpu.memory_bytes) for gpu in self.devices.gpus})
 
     # --- tasks
@@ -620,7 +627,8 @@ class Evaluator:
         target: Target | None,
         timeout_s: float,
         report: Report,
-    ) -> tuple[CompileReport, Seen, Machine]:
+        count: bool = False,
+    ) -> Profiled:
         """Compile one candidate at one workload's own sizes, and return what its code and launches show.
 
         Args:
@@ -628,31 +636,83 @@ class Evaluator:
             plan: Of the workload.
             source: The candidate.
             target: What to compile for; the GPU that is used, or the default, otherwise.
-            timeout_s: Limit of the compilation.
+            timeout_s: Limit of the compilation, and of importing it on the GPU.
             report: Told what is being done.
+            count: Read the counters of one call too, where it compiles for a GPU that is used.
 
         Raises:
+            TaskError: The task's reference is at fault.
             WorkerError: Workers of ours failed.
         """
         described: str | Mapping[str, Any] = target or self._target
-        if target is None and self.devices.gpus:
-            described = await self.pool.properties(self.devices.gpus[0])
+        gpu = self.devices.gpus[0] if target is None and self.devices.gpus else None
+        if gpu is not None:
+            described = await self.pool.properties(gpu)
         candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
         compilation = Compilation(
-            self.pool, candidate, target=described, timeout_s=timeout_s, report=report, jobs=self._jobs
+            self.pool,
+            candidate,
+            target=described,
+            timeout_s=timeout_s,
+            report=report,
+            jobs=self._jobs,
+            launchers=gpu is not None,
         )
-        try:
-            compiled = await compilation.run(
-                changes=plan.changes,
-                init=Attachment(plan.init_outline, None),
-                inputs=Attachment(plan.inputs_outline, None),
-                fake=True,
-            )
-        finally:
-            await compilation.close()
         known = target_of(described)
         machine = Machine(known.name, known.multiprocessors)
-        return compiled, Seen(plan, compiled.builds, compiled.facts, compiled.launch_bytes), machine
+        with contextlib.ExitStack() as files:
+            try:
+                compiled = await compilation.run(
+                    changes=plan.changes,
+                    init=Attachment(plan.init_outline, None),
+                    inputs=Attachment(plan.inputs_outline, None),
+                    fake=True,
+                )
+                packed = (
+                    await compilation.packed() if compiled.compiled and gpu is not None and count else None
+                )
+            finally:
+                await compilation.close()
+            if packed is not None:
+                files.callback(os.close, packed)
+            seen = Seen(plan, compiled.builds, compiled.facts, compiled.launch_bytes)
+            if gpu is None or not count or not compiled.compiled:
+                return Profiled(compiled, seen, machine)
+            built = [] if packed is None else [packed]
+            counted = await self._count(definition, plan, candidate, compiled, built, gpu, timeout_s, report)
+            return Profiled(compiled, seen, machine, counted, gpu)
+
+    async def _count(  # noqa: PLR0917 - what `profile` has at hand
+        self,
+        definition: Definition,
+        plan: Plan,
+        candidate: Candidate,
+        compiled: CompileReport,
+        files: Sequence[int],
+        gpu: Gpu,
+        timeout_s: float,
+        report: Report,
+    ) -> Counted:
+        """Read counters, alone on the GPU: those of other processes would be counted too."""
+        if gpu.uuid in self._uncounted:
+            return self._uncounted[gpu.uuid]
+        tool = await anyio.to_thread.run_sync(ncu.find)
+        profiler = Profiler(self.pool, gpu, tool)
+        counted = await profiler.unusable()
+        if counted is None:
+            with contextlib.ExitStack() as using:
+                try:
+                    needed = self._needs(definition, plan)
+                    async with self.devices.use(gpu.label, bytes_needed=needed, report=report):
+                        trials = using.enter_context((await self._gpu_trials(definition, plan, gpu)).used())
+                    async with self.devices.alone(gpu, report):
+                        work = Work(candidate, trials, compiled, files, timeout_s, report)
+                        counted = await profiler.count(work)
+                except DeviceFullError as error:
+                    counted = Counted(problem=f"the GPU has too little memory: {error}")
+        if counted.ours:
+            self._uncounted[gpu.uuid] = counted
+        return counted
 
     # --- life
 

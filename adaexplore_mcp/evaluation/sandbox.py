@@ -490,7 +490,9 @@ def confine(
         _seccomp(signals_confined=layers.on("pid"), memory_files=memory_files)
 
 
-def confine_tool(layers: Layers, limits: Limits, *, writable: Sequence[str], readable: Sequence[str] = ()) -> None:
+def confine_tool(
+    layers: Layers, limits: Limits, *, writable: Sequence[str], readable: Sequence[str] = ()
+) -> None:
     """Give up what a tool of the system's does not need that starts a stranger's process and is told things by it.
 
     It keeps its capabilities, without which many drivers show no counters, and may open sockets: it must be alone in a

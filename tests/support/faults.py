@@ -113,7 +113,9 @@ FAULTS = {
     ),
     "no_tensor_cores": (
         *MATRIX,
-        candidate_of(PRODUCT.format(options=", input_precision='ieee'"), PRODUCT_LAUNCH.format(block=64, warps=8)),
+        candidate_of(
+            PRODUCT.format(options=", input_precision='ieee'"), PRODUCT_LAUNCH.format(block=64, warps=8)
+        ),
     ),
 }
 HEALTHY = ("xs[0] + 1", WIDE, candidate_of(COPY.format(load=CONTIGUOUS), LAUNCH))

@@ -31,10 +31,12 @@ from adaexplore_mcp.evaluation.sandbox import (
     Limits,
     become_subreaper,
     confine,
+    confine_tool,
     die_with_parent,
     enter_namespaces,
     guard_memory,
     mount_private_proc,
+    raise_loopback,
     unguard_memory,
 )
 from adaexplore_mcp.evaluation.scratch import remove_tree
@@ -51,6 +53,7 @@ SESSION_ROLES = {
     "synthesis": "adaexplore_mcp.evaluation.workers.synthesis",
     "gpu_candidate": "adaexplore_mcp.evaluation.workers.cuda.candidate",
     "gpu_reference": "adaexplore_mcp.evaluation.workers.cuda.reference",
+    "gpu_profile": "adaexplore_mcp.evaluation.workers.cuda.profiler",
 }
 """Modules whose `run(connection, folder)` is the confined process's work. `prepare()`, where they have one, comes before,
 and may say that there is no memory for it."""
@@ -63,6 +66,9 @@ GUARDED_ROLES = {"reference"}
 
 MEMORY_FILE_ROLES = {"reference", "synthesis", "gpu_reference"}
 """These hand over files of their own making; a candidate fills those that it is given."""
+
+TOOL_ROLES = {"gpu_profile"}
+"""These start a tool of the system's, and below it a process that confines itself in full. A tool names threads below /proc."""
 
 HARNESS_FAILED = 70
 """Exit code of a confined process whose harness raised (EX_SOFTWARE); a stranger's code can make it do so."""
@@ -165,6 +171,8 @@ class Stub:
             mount_private_proc()
         else:
             become_subreaper()
+        if self.request["role"] in TOOL_ROLES and self.layers.on("net"):
+            raise_loopback()
         guard_memory()
         self.folder.mkdir(mode=0o700)
         if self.layers.on("nobody"):
@@ -221,14 +229,20 @@ class Stub:
             role = importlib.import_module(SESSION_ROLES[self.request["role"]])
             if gpu is not None:
                 use_device(gpu["uuid"])
-            confine(
-                self.layers,
-                limits,
-                # CUDA names its threads by writing below /proc.
-                writable=[str(self.folder), *([] if gpu is None else (*gpu["nodes"], "/proc/self/task"))],
-                readable=self.request.get("readable", []),
-                memory_files=self.request["role"] in MEMORY_FILE_ROLES,
-            )
+            nodes, readable = [] if gpu is None else gpu["nodes"], self.request.get("readable", [])
+            if self.request["role"] in TOOL_ROLES:
+                confine_tool(
+                    self.layers, limits, writable=[str(self.folder), *nodes, "/proc"], readable=readable
+                )
+            else:
+                confine(
+                    self.layers,
+                    limits,
+                    # CUDA names its threads by writing below /proc.
+                    writable=[str(self.folder), *([] if gpu is None else (*nodes, "/proc/self/task"))],
+                    readable=readable,
+                    memory_files=self.request["role"] in MEMORY_FILE_ROLES,
+                )
             full = getattr(role, "prepare", _nothing)()
             connection.send({"full": full or ""})
             if not full:
