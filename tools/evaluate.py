@@ -141,7 +141,9 @@ async def profile_kernel(
     kernel_path: KernelPath = "",
     node_id: Node = "",
     workload: Annotated[str, Field(max_length=80, description="Default: the first.")] = "",
-    against: Annotated[str, Field(max_length=120, description="own or an id as in node_id: say what differs.")] = "",
+    against: Annotated[
+        str, Field(max_length=120, description="own or an id as in node_id: say what differs.")
+    ] = "",
     target: Annotated[Literal["", Target], Field(description="GPU to compile for, without one.")] = "",
     timeout_seconds: TimeLimit = TIME_LIMIT_S,
     wait_seconds: Wait = DEFAULT_WAIT_S,
