@@ -495,8 +495,7 @@ def confine_tool(
 ) -> None:
     """Give up what a tool of the system's does not need that starts a stranger's process and is told things by it.
 
-    It keeps its capabilities, without which many drivers show no counters, and may open sockets: it must be alone in a
-    network namespace. The process that it starts calls `confine` beside this.
+    It may open sockets, so it must be alone in a network namespace. The process that it starts calls `confine` beside this.
 
     Args:
         layers: What the probe found.
@@ -508,6 +507,8 @@ def confine_tool(
     _set_limits(limits)
     if layers.on("landlock"):
         _landlock((*readable_paths(), *readable), (*writable, "/dev/null"), tcp=layers.on("net"))
+    if layers.on("capabilities"):
+        _drop_capabilities()
 
 
 # --- probe -----------------------------------------------------------------------------------------------

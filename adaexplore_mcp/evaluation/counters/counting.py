@@ -22,7 +22,7 @@ from adaexplore_mcp.evaluation.wire import FrameError
 __all__ = ["NEEDED_LAYERS", "Counted", "Profiler", "Work"]
 
 NEEDED_LAYERS = ("pid", "net", "mount", "landlock", "seccomp")
-"""Without these a profiler, which needs sockets and capabilities, is not let near a stranger's code."""
+"""Without these a profiler, which needs sockets, is not let near a stranger's code."""
 START_S = 90.0
 """Until the process is there: the profiler starts, torch is imported anew, CUDA starts under its eyes."""
 CALLS_S = 150.0

@@ -25,6 +25,8 @@ __all__ = ["Kernel", "bound_by_counters", "kernels_of", "measured_causes", "rows
 
 BUSY_PCT = 40.0
 """Of what the hardware does at most: below it in both, neither memory nor arithmetic is what a kernel waits for."""
+SATURATED_PCT = 70.0
+"""Of what DRAM can do at most: a copy reaches 80 to 90."""
 WASTEFUL = 1.8
 """Times the sectors that aligned, neighbouring accesses of the same width would take."""
 CONFLICTED = 0.25
@@ -188,10 +190,13 @@ def _spills(each: Kernel, _: Seen, __: Machine) -> Iterator[Found]:
         )
 
 
-def _narrow(each: Kernel, _: Seen, __: Machine) -> Iterator[Found]:
+def _narrow(each: Kernel, seen: Seen, _: Machine) -> Iterator[Found]:
     requests = each.total("load_requests", "store_requests")
     sectors = each.total("load_sectors", "store_sectors")
-    if not requests:
+    moved = each.total("dram_read", "dram_written") / len(each.launches)
+    saturated = each.mean("dram_pct") > SATURATED_PCT and moved < EXTRA * seen.plan.bytes
+    # Without its code the width of its accesses is not known; and what the L1 cache makes up for costs nothing.
+    if not requests or each.build is None or saturated:
         return
     ideal = _sectors(each.build, "load") * each.total("load_requests")
     ideal += _sectors(each.build, "store") * each.total("store_requests")
@@ -212,7 +217,7 @@ def _narrow(each: Kernel, _: Seen, __: Machine) -> Iterator[Found]:
     )
 
 
-def _sectors(build: BuildClaim | None, kind: str) -> float:
+def _sectors(build: BuildClaim, kind: str) -> float:
     """Return the sectors that one access of a warp takes at best, by the widest that the code has."""
     widths = (
         []

@@ -27,6 +27,7 @@ VERSION_S = 20.0
 MOST_LAUNCHES = 40
 MOST_CHARACTERS = 4 << 20
 SAID = 300
+MOST_NAME, SHOWN_NAME = 1000, 80
 
 METRICS = {
     "gpu__time_duration.sum": "duration_ns",
@@ -197,8 +198,14 @@ def launches(said: str) -> list[Launch]:
             if not units and not fields["Kernel Name"]:
                 units = fields
             elif fields["Kernel Name"] and len(found) < MOST_LAUNCHES:
-                found.append(Launch(name_in(fields, "Kernel Name"), _values(fields, units)))
+                found.append(Launch(_name(fields["Kernel Name"]), _values(fields, units)))
     return found
+
+
+def _name(said: str) -> str:
+    """Return a kernel's name: Triton's as it is, a template of C++ without its result and all but its first arguments."""
+    head = said[:MOST_NAME].partition("(")[0].removeprefix("void ").replace("::", ".")
+    return name_in({"name": head}, "name", SHOWN_NAME)
 
 
 def _rows(lines: Iterable[str]) -> Iterable[list[str]]:
