@@ -693,26 +693,22 @@ class Evaluator:
         timeout_s: float,
         report: Report,
     ) -> Counted:
-        """Read counters, alone on the GPU: those of other processes would be counted too."""
-        if gpu.uuid in self._uncounted:
-            return self._uncounted[gpu.uuid]
-        tool = await anyio.to_thread.run_sync(ncu.find)
-        profiler = Profiler(self.pool, gpu, tool)
-        counted = await profiler.unusable()
-        if counted is None:
-            with contextlib.ExitStack() as using:
-                try:
-                    needed = self._needs(definition, plan)
-                    async with self.devices.use(gpu.label, bytes_needed=needed, report=report):
-                        trials = using.enter_context((await self._gpu_trials(definition, plan, gpu)).used())
-                    async with self.devices.alone(gpu, report):
-                        work = Work(candidate, trials, compiled, files, timeout_s, report)
-                        counted = await profiler.count(work)
-                except DeviceFullError as error:
-                    counted = Counted(problem=f"the GPU has too little memory: {error}")
-        if counted.ours:
-            self._uncounted[gpu.uuid] = counted
-        return counted
+        """Read counters, or at least take times, alone on the GPU: the work of other processes would be counted too."""
+        profiler = Profiler(self.pool, gpu, await anyio.to_thread.run_sync(ncu.find))
+        with contextlib.ExitStack() as using:
+            try:
+                needed = self._needs(definition, plan)
+                async with self.devices.use(gpu.label, bytes_needed=needed, report=report):
+                    trials = using.enter_context((await self._gpu_trials(definition, plan, gpu)).used())
+                work = Work(candidate, trials, compiled, files, timeout_s, report)
+                async with self.devices.alone(gpu, report):
+                    counted = self._uncounted.get(gpu.uuid) or await profiler.unusable()
+                    counted = counted or await profiler.count(work)
+                    if counted.ours:
+                        self._uncounted[gpu.uuid] = counted
+                    return await profiler.times(work, counted) if counted.problem else counted
+            except DeviceFullError as error:
+                return Counted(problem=f"the GPU has too little memory: {error}")
 
     # --- life
 

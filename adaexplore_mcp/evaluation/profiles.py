@@ -134,19 +134,9 @@ def _digest(profiled: Profiled, kernels: Sequence[Kernel]) -> _Digest:
         if (each.cause.name, each.cause.kernel) not in settled and (each.cause.name, "") not in settled
     ]
     digest = _Digest(worst([*by_counters, *by_code]))
-    counted = profiled.counted
-    if counted is not None and counted.launches:
-        digest.notes.append(
-            f"Counters by Nsight Compute {counted.version}, one call, caches emptied before each launch, clocks left alone; they "
-            "come out of the candidate's own process."
-        )
-        if len(counted.launches) >= MOST_LAUNCHES:
-            digest.notes.append(f"Only its first {MOST_LAUNCHES} launches were counted.")
-    else:
-        why = f" ({counted.problem})" if counted is not None and counted.problem else ""
-        digest.notes.append(
-            f"No counter was read and nothing was timed{why}: causes are from the compiled code and the sizes of launches."
-        )
+    digest.notes.append(_basis(profiled.counted))
+    if len(profiled.counted.launches if profiled.counted else ()) >= MOST_LAUNCHES:
+        digest.notes.append(f"Only its first {MOST_LAUNCHES} launches were looked at.")
     library = seen.facts.library_flops / seen.plan.flops if seen.plan.flops else 0.0
     if library > 0.5:
         operators = ", ".join(seen.facts.library_operators[:3])
@@ -155,6 +145,22 @@ def _digest(profiled: Profiled, kernels: Sequence[Kernel]) -> _Digest:
             + (", of which nothing is said here." if not kernels else ".")
         )
     return digest
+
+
+def _basis(counted: Counted | None) -> str:
+    """Say what a digest rests on."""
+    if counted is not None and not counted.problem:
+        return (
+            f"Counters by {counted.by}, one call, caches emptied before each launch, clocks left alone; they come out of the "
+            "candidate's own process."
+        )
+    why = f" ({counted.problem})" if counted is not None else ""
+    if counted is not None and counted.launches:
+        return (
+            f"No counter was read{why}: times are by {counted.by}, of one call with warm caches; causes are from the compiled "
+            "code and the sizes of launches."
+        )
+    return f"No counter was read and nothing was timed{why}: causes are from the compiled code and the sizes of launches."
 
 
 def _summary(digest: _Digest, measured_us: float | None, least: Least, machine: Machine) -> str:
@@ -206,15 +212,14 @@ def _times(one: Profiled, other: Profiled) -> list[str]:
         return []
     times = before / after
     faster = "as fast" if abs(times - 1) < NOTICEABLE else f"{times:.3g} times as fast"
-    moved = [
-        sum(kernel.total("dram_read", "dram_written") for kernel in each.kernels) / 1e6
-        for each in (one, other)
-    ]
-    said = (
-        f"Measured: its kernels take {after:.3g} µs, {faster} as {before:.3g} µs, and move {moved[1]:.3g} MB through DRAM "
-        f"instead of {moved[0]:.3g} MB. One call each: benchmark_kernel says what is certain."
-    )
-    return [said]
+    said = f"Measured: its kernels take {after:.3g} µs, {faster} as {before:.3g} µs"
+    if all(kernel.known("dram_read", "dram_written") for each in (one, other) for kernel in each.kernels):
+        moved = [
+            sum(kernel.total("dram_read", "dram_written") for kernel in each.kernels) / 1e6
+            for each in (one, other)
+        ]
+        said += f", and move {moved[1]:.3g} MB through DRAM instead of {moved[0]:.3g} MB"
+    return [f"{said}. One call each: benchmark_kernel says what is certain."]
 
 
 def _launches(one: Profiled, other: Profiled) -> list[str]:

@@ -1,7 +1,10 @@
-"""Read the counters of one call of a candidate: its process under Nsight Compute, confined, alone on the GPU."""
+"""Read the counters of one call of a candidate: its process under Nsight Compute, confined, alone on the GPU.
+
+Where that cannot be, torch's profiler in the candidate's usual process gives at least the time of each kernel.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,15 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import number, text
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Conversation, Decided, NumericsReport, Setting
-from adaexplore_mcp.evaluation.counters.ncu import Launch, Ncu, command, launches, problem_in
+from adaexplore_mcp.evaluation.counters.ncu import (
+    MOST_LAUNCHES,
+    Launch,
+    Ncu,
+    command,
+    kernel_name,
+    launches,
+    problem_in,
+)
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.pool import SESSION_LIFE_S, TOOL_BYTES, WorkerPool, nodes_of
 from adaexplore_mcp.evaluation.sandbox import Layers
@@ -40,17 +51,17 @@ class Counted:
 
     Args:
         launches: In order; empty where nothing was read.
-        problem: Why nothing was, in words; empty if something was.
+        problem: Why no counter was read, in words; empty if some were. Launches may have times all the same.
         ours: Whether that was seen before there was a candidate, so that it holds for all of them.
         raw: The profiler's answer as it was.
-        version: Of the profiler.
+        by: Which profiler, and which version of it.
     """
 
     launches: Sequence[Launch] = ()
     problem: str = ""
     ours: bool = False
     raw: str = ""
-    version: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,7 @@ class Profiler:
         self._pool = pool
         self._gpu = gpu
         self._ncu = ncu
+        self._by = f"Nsight Compute {ncu.version}"
 
     async def unusable(self) -> Counted | None:
         """Return why no counters can be read on this machine; None where they may be.
@@ -161,8 +173,30 @@ class Profiler:
             return self._nothing(why or "it gave no answer")
         return self._counted(ended.get("profiler"), why)
 
+    async def times(self, work: Work, instead: Counted) -> Counted:
+        """Take the time of each kernel in one call by torch's profiler; the caller holds the GPU alone.
+
+        Args:
+            work: What is profiled.
+            instead: Why there are no counters.
+
+        Raises:
+            WorkerError: A worker of ours failed.
+            DeviceFullError: The GPU has too little memory.
+        """
+        setting = self._setting(work)
+        async with setting.buffers.candidate() as session:
+            call = _Call(setting, session, work.candidate, work.trials, NumericsReport())
+            try:
+                answer = await call.once()
+            except (Decided, SessionTimeoutError, SessionEndedError, FrameError):
+                return instead
+            finally:
+                call.close()
+        return replace(instead, launches=_times(answer.get("kernels")), by="torch's profiler")
+
     def _setting(self, work: Work) -> Setting:
-        load = {"memory_share": 1.0, "tuned": work.compilation.tuned, "timing": True}
+        load = {"memory_share": 1.0, "tuned": work.compilation.tuned, "timing": True, "l2_bytes": 0}
         return Setting(GpuBuffers(self._pool, self._gpu), load, work.timeout_s, work.report, files=work.files)
 
     def _counted(self, answer: object, why: str, *, ours: bool = False) -> Counted:
@@ -170,22 +204,31 @@ class Profiler:
         said: Mapping[str, Any] = answer if isinstance(answer, dict) else {}
         raw, beside = (str(said.get(name) or "")[:MOST_ANSWER] for name in ("answer", "said"))
         if found := launches(raw):
-            return Counted(found, raw=raw, version=self._ncu.version)
+            return Counted(found, raw=raw, by=self._by)
         complaint = problem_in(raw) or problem_in(beside)
         code = number(said, "exit_code")
         problem = complaint or why or f"it answered nothing that can be read (exit code {code})"
         return self._nothing(problem, ours=ours, raw=raw or beside)
 
     def _nothing(self, problem: str, *, ours: bool = False, raw: str = "") -> Counted:
-        what = f"Nsight Compute {self._ncu.version}: {problem}"
-        return Counted(problem=what, ours=ours, raw=raw, version=self._ncu.version)
+        return Counted(problem=f"{self._by}: {problem}", ours=ours, raw=raw, by=self._by)
+
+
+def _times(claim: object) -> list[Launch]:
+    """Return launches of which only the time is known."""
+    entries = claim[:MOST_LAUNCHES] if isinstance(claim, list) else []
+    return [
+        Launch(kernel_name(text(each, "name")), {"duration_ns": float(nanoseconds)})
+        for each in entries
+        if isinstance(each, dict) and (nanoseconds := number(each, "ns"))
+    ]
 
 
 class _Call(Conversation):
-    """One call of the candidate, some unseen before it."""
+    """One call of the candidate that a profiler sees, some unseen before it."""
 
-    async def once(self) -> None:
-        """Import, construct, and call it under the profiler.
+    async def once(self) -> Mapping[str, Any]:
+        """Import, construct, and call it under the profiler; return what the process says of it.
 
         Raises:
             Decided: Its code raised.
@@ -194,5 +237,5 @@ class _Call(Conversation):
         await self._construct(self.trials.construct_seed, self.trials.init)
         self.seen.stage = "run"
         await self._put(self.trials.named("constructor")[0], 0)
-        self.report("reading counters")
-        await self._ask("profiled", slot=0, timeout_s=CALLS_S)
+        self.report("profiling one call")
+        return await self._ask("profiled", slot=0, timeout_s=CALLS_S)

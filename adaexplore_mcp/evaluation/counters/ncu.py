@@ -15,7 +15,7 @@ from pathlib import Path
 
 from adaexplore_mcp.evaluation.claims import name_in, quoted, text
 
-__all__ = ["METRICS", "Launch", "Ncu", "command", "find", "launches", "problem_in"]
+__all__ = ["METRICS", "Launch", "Ncu", "command", "find", "kernel_name", "launches", "problem_in"]
 
 PLACES = (
     "/usr/local/cuda/bin/ncu",
@@ -83,7 +83,10 @@ FORBIDDEN = (
     "NVreg_RestrictProfilingToAdminUsers=0 opens them to everybody"
 )
 DRIVER = Path("/proc/driver/nvidia/params")
-COMPLAINT = re.compile(r"^==(?:ERROR|WARNING)==\s*(.+)$", re.MULTILINE)
+COMPLAINTS = (
+    re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE),
+    re.compile(r"^==WARNING==\s*(?!Note:)(.+)$", re.MULTILINE),
+)
 
 
 @dataclass(frozen=True)
@@ -180,8 +183,10 @@ def problem_in(said: str) -> str:
     """Return why an answer holds no counters, in words; empty where it complains of nothing."""
     if REFUSED in said:
         return FORBIDDEN
-    complaint = COMPLAINT.search(said[:MOST_CHARACTERS])
-    return f"it says {quoted(text({'said': complaint[1]}, 'said', SAID))}" if complaint else ""
+    for kind in COMPLAINTS:
+        if complaint := kind.search(said[:MOST_CHARACTERS]):
+            return f"it says {quoted(text({'said': complaint[1]}, 'said', SAID))}"
+    return ""
 
 
 def launches(said: str) -> list[Launch]:
@@ -198,11 +203,11 @@ def launches(said: str) -> list[Launch]:
             if not units and not fields["Kernel Name"]:
                 units = fields
             elif fields["Kernel Name"] and len(found) < MOST_LAUNCHES:
-                found.append(Launch(_name(fields["Kernel Name"]), _values(fields, units)))
+                found.append(Launch(kernel_name(fields["Kernel Name"]), _values(fields, units)))
     return found
 
 
-def _name(said: str) -> str:
+def kernel_name(said: str) -> str:
     """Return a kernel's name: Triton's as it is, a template of C++ without its result and all but its first arguments."""
     head = said[:MOST_NAME].partition("(")[0].removeprefix("void ").replace("::", ".")
     return name_in({"name": head}, "name", SHOWN_NAME)

@@ -8,8 +8,9 @@ import pytest
 
 from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts
 from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.counters import counting
 from adaexplore_mcp.evaluation.counters.counting import Counted
-from adaexplore_mcp.evaluation.counters.ncu import launches
+from adaexplore_mcp.evaluation.counters.ncu import Launch, launches
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.profiles import Least, Profiled, differences, profile_of
 from adaexplore_mcp.evaluation.profiling import Machine, Seen
@@ -30,7 +31,10 @@ def profiled(*counts, builds=None, nbytes=BYTES, facts=None):
     seen = Seen(Plan(workload=Workload(name="w"), bytes=nbytes), builds, facts, dict.fromkeys(names, BYTES))
     raw = answer_of(*counts)
     return Profiled(
-        CompileReport(builds=list(builds)), seen, H200, Counted(launches(raw), raw=raw, version="2025.3")
+        CompileReport(builds=list(builds)),
+        seen,
+        H200,
+        Counted(launches(raw), raw=raw, by="Nsight Compute 2025.3"),
     )
 
 
@@ -89,7 +93,7 @@ def test_the_fault_that_counters_show_is_named_first(fault, counts, options):
 def test_answers_of_an_h200_are_understood(answer, fault, nbytes, microseconds):
     """Of the fault kernels in tests/support/faults.py, by Nsight Compute on an H200; columns that nobody asked for left out."""
     raw = (Path(__file__).parent / "answers" / f"{answer}.csv").read_text(encoding="utf-8")
-    seen = replace(profiled(nbytes=nbytes), counted=Counted(launches(raw), raw=raw, version="2025"))
+    seen = replace(profiled(nbytes=nbytes), counted=Counted(launches(raw), raw=raw, by="Nsight Compute 2025"))
     found = profile_of(seen, Least(bytes_us=nbytes / 4.2e6), {})
     assert [each.name for each in found.causes[:1]] == ([fault] if fault else [])
     assert found.bound == "memory"
@@ -145,6 +149,34 @@ def test_why_no_counter_was_read_is_told():
     assert note.startswith(
         "No counter was read and nothing was timed (Nsight Compute (ncu) is not installed here)"
     )
+
+
+def test_times_without_counters_leave_the_causes_to_the_code():
+    took = [Launch("kernel", {"duration_ns": 900_000.0})]
+    counted = Counted(took, problem="Nsight Compute (ncu) is not installed here", by="torch's profiler")
+    seen = replace(profiled(builds=[replace(BUILD, instructions=NARROW)]), counted=counted)
+    found = profile_of(seen, Least(bytes_us=112.0), {})
+    assert found.causes[0].basis == "from binary"
+    assert found.bound == "latency"
+    assert found.headroom == pytest.approx(8.04, abs=0.01)
+    assert "times are by torch's profiler, of one call" in found.notes[0]
+    assert "DRAM" not in differences(seen, seen)[0]
+
+
+def test_what_a_process_says_of_times_is_data():
+    said = [
+        {"name": "void at::kernel<int>(int)", "ns": 5},
+        {"name": 3, "ns": 2},
+        {"ns": -1},
+        {"ns": "1"},
+        None,
+    ]
+    assert counting._times(said) == [
+        Launch("at.kernel<int>", {"duration_ns": 5.0}),
+        Launch("", {"duration_ns": 2.0}),
+    ]
+    assert counting._times("nothing") == []
+    assert len(counting._times([{"name": "k", "ns": 1}] * 100)) == 40
 
 
 def test_measured_times_come_first_in_what_differs():

@@ -7,27 +7,25 @@ after that. One operation more:
 * `leave`: end, without an answer: the profiler's is the answer.
 """
 
+import contextlib
 import importlib
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from adaexplore_mcp.evaluation.sandbox import Layers, Limits, confine
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.candidate import CandidateProcess, Reply, answer
 from adaexplore_mcp.evaluation.workers.cuda.engine import CudaEngine
 from adaexplore_mcp.evaluation.workers.cuda.start import start_if_room
-from adaexplore_mcp.evaluation.workers.trees import map_leaves
+from adaexplore_mcp.evaluation.workers.cuda.watched import watched_call
 
 __all__ = ["main"]
-
-UNSEEN = 2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,19 +82,8 @@ class _ProfiledProcess(CandidateProcess):
         assert self.function is not None
         assert self.watch is not None
         self.phase = self.watch.phase = "run"
-        slot = self.slots.pop(request["slot"])
-        # In memory of torch's own: a profiler saves and restores what a kernel writes, and may not know other memory.
-        calls = [_copies((slot.args, slot.kwargs)) for _ in range(UNSEEN + 1)]
-        del slot
-        with torch.no_grad():
-            for args, kwargs in calls[:UNSEEN]:
-                self.function(*args, **kwargs)
-            torch.cuda.synchronize()
-            args, kwargs = calls[-1]
-            torch.cuda.profiler.start()  # type: ignore[no-untyped-call]  # torch's own
-            self.function(*args, **kwargs)
-            torch.cuda.synchronize()
-            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]  # torch's own
+        slot = self.slots[request["slot"]]
+        watched_call(self.function, (slot.args, slot.kwargs), _counters_on())
         return {}
 
     @staticmethod
@@ -107,17 +94,9 @@ class _ProfiledProcess(CandidateProcess):
         os._exit(0)
 
 
-def _copies(inputs: Any) -> Any:  # noqa: ANN401 - the arguments of a call
-    """Return the same arguments in memory of their own, strides, offsets and shared storages kept."""
-    storages: dict[int, torch.UntypedStorage] = {}
-
-    def copied(_: str, leaf: Any) -> Any:  # noqa: ANN401 - whatever an argument may be
-        if not isinstance(leaf, Tensor) or not leaf.is_cuda:
-            return leaf
-        storage = leaf.untyped_storage()
-        if storage.data_ptr() not in storages:
-            storages[storage.data_ptr()] = storage.clone()  # type: ignore[no-untyped-call]  # torch's own
-        target = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
-        return target.set_(storages[storage.data_ptr()], leaf.storage_offset(), leaf.shape, leaf.stride())
-
-    return map_leaves(copied, inputs)
+@contextlib.contextmanager
+def _counters_on() -> Iterator[None]:
+    """Let the profiler see what is launched meanwhile."""
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]  # torch's own
+    yield
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]  # torch's own
