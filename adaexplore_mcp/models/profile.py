@@ -28,21 +28,21 @@ class Cause(Value):
 
 
 class MeasuredKernel(Value):
-    """One kernel by hardware counters, over all its launches in one call."""
+    """One kernel as it was measured, over all its launches in one call; without counters only its time is known."""
 
     kernel: str
     launches: int = 1
     us: float = 0.0
-    """Of the device, in microseconds, with caches emptied before each launch."""
+    """Of the device, in microseconds."""
     share: float = 0.0
     """Of the time of all kernels, 0 to 1."""
-    memory_pct: float = 0.0
+    memory_pct: FiniteFloat = None
     """Of what the memory system can do, the busiest part of it."""
-    compute_pct: float = 0.0
+    compute_pct: FiniteFloat = None
     """Of what the multiprocessors can do."""
-    dram_bytes: int = 0
+    dram_bytes: int | None = None
     """Read and written."""
-    occupancy_pct: float = 0.0
+    occupancy_pct: FiniteFloat = None
     """Of the warps that a multiprocessor can hold."""
 
 
@@ -62,7 +62,7 @@ class Profile(Value):
     """The three that matter most, worst first."""
     kernels: list[CompiledKernel] = []
     measured: list[MeasuredKernel] = []
-    """By hardware counters, the longest first; empty where none were read."""
+    """The longest first; empty where nothing was measured."""
     against: str = ""
     """The candidate that it was compared with."""
     differences: list[str] = []

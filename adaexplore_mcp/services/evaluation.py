@@ -8,11 +8,14 @@ from typing import get_args
 import anyio.to_thread
 
 from adaexplore_mcp.errors import AdaExploreError, NotFoundError, WorkerError
+from adaexplore_mcp.evaluation.counters.counting import NEEDED_LAYERS
+from adaexplore_mcp.evaluation.counters.ncu import find as find_ncu
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu, usage
 from adaexplore_mcp.evaluation.evaluator import CPU, Evaluator, Race
 from adaexplore_mcp.evaluation.gpu_verification import occupants
 from adaexplore_mcp.evaluation.profiles import Least, Profiled, differences, profile_of
+from adaexplore_mcp.evaluation.sandbox import Layers
 from adaexplore_mcp.evaluation.timing.baselines import NODE, OWN, baseline
 from adaexplore_mcp.evaluation.timing.clock import Ceilings, least_us
 from adaexplore_mcp.evaluation.timing.report import arithmetic_of
@@ -293,6 +296,7 @@ class EvaluationService:
             Check(name="torch", state="ok", detail=versions.get("torch", "?")),
             Check(name="triton", state="ok", detail=versions.get("triton", "?")),
             *(await self._gpus()),
+            *(await self._counters(workers.layers)),
             _isolation(workers.layers.level, workers.layers.state),
         ]
         return [*checks, await self._real_run()]
@@ -322,6 +326,18 @@ class EvaluationService:
                 continue
             checks.append(Check(name="gpu", state="ok", detail=detail))
         return checks
+
+    async def _counters(self, layers: Layers) -> list[Check]:
+        """Examine whether hardware counters may be read on the GPUs; a profile is less sharp without."""
+        if not self._evaluator.devices.gpus:
+            return []
+        tool = await anyio.to_thread.run_sync(find_ncu)
+        missing = ", ".join(name for name in NEEDED_LAYERS if not layers.on(name))
+        if not tool.problem and not missing:
+            return [Check(name="counters", state="ok", detail=f"Nsight Compute {tool.version} ({tool.path})")]
+        why = tool.problem or f"a profiler is not let near a candidate without {missing}"
+        remedy = "profile_kernel goes by compiled code, and by torch's profiler for times."
+        return [Check(name="counters", state="warn", detail=why, remedy=remedy)]
 
     async def _real_run(self) -> Check:
         """Judge a kernel that is known to be right."""

@@ -113,7 +113,7 @@ async def test_the_same_task_done_with_and_without_a_fault_differs_in_time(evalu
 async def test_without_counters_torch_takes_the_time_of_each_kernel(evaluator, monkeypatch):
     monkeypatch.setattr(ncu, "find", lambda: ncu.Ncu(problem="Nsight Compute (ncu) is not installed here"))
     monkeypatch.setattr(evaluator, "_uncounted", {})
-    seen, digest = await profiled(evaluator, "times", *FAULTS["extra_traffic"])
+    _, digest = await profiled(evaluator, "times", *FAULTS["extra_traffic"])
     assert [each.kernel for each in digest.measured].count("kernel") == 1
     assert sum(each.launches for each in digest.measured) == 6
     assert digest.causes[0].name == "extra_traffic"

@@ -81,6 +81,10 @@ class Kernel:
         values = [launch.values.get(name, 0.0) for launch in self.launches]
         return sum(map(float.__mul__, weights, values)) / (sum(weights) or 1.0)
 
+    def percent(self, name: str) -> float | None:
+        """Return the mean as it is told; None where it was not measured."""
+        return round(self.mean(name), 1) if self.known(name) else None
+
     @property
     def microseconds(self) -> float:
         """How long all its launches took."""
@@ -130,10 +134,10 @@ def rows(kernels: Sequence[Kernel]) -> list[MeasuredKernel]:
             launches=len(each.launches),
             us=round(each.microseconds, 2),
             share=round(each.share, 3),
-            memory_pct=round(each.mean("memory_pct"), 1),
-            compute_pct=round(each.mean("compute_pct"), 1),
-            dram_bytes=round(each.total("dram_read", "dram_written")),
-            occupancy_pct=round(each.mean("warps_pct"), 1),
+            memory_pct=each.percent("memory_pct"),
+            compute_pct=each.percent("compute_pct"),
+            dram_bytes=round(each.total("dram_read", "dram_written")) if each.known("dram_read") else None,
+            occupancy_pct=each.percent("warps_pct"),
         )
         for each in kernels[:SHOWN]
     ]
