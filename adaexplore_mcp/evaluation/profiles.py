@@ -3,7 +3,8 @@
 A fact that was measured takes the place of the same one read from the code or inferred. Never more than 1,000 tokens.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,8 @@ from adaexplore_mcp.models import Cause, CompiledKernel, Profile
 __all__ = ["Least", "Profiled", "differences", "profile_of"]
 
 KERNELS = 4
+MOST_CHARACTERS = 3500
+"""About 1,000 tokens."""
 DIFFERENCES = 8
 NOTICEABLE = 0.03
 """Of a measured time: less is no difference between two single calls."""
@@ -112,17 +115,28 @@ def profile_of(profiled: Profiled, least: Least, given: Mapping[str, Any]) -> Pr
     if bound == "unknown":
         bound = bound_of(seen, bytes_us=least.bytes_us, flops_us=least.flops_us, measured_us=measured_us)
     headroom = round(measured_us / least.roofline_us, 2) if measured_us and least.roofline_us else None
-    return Profile(
-        summary=_summary(digest, measured_us, least, machine),
-        next_step=digest.causes[0].remedy if digest.causes else "Time it with benchmark_kernel.",
-        bound=bound,
-        headroom=headroom,
-        causes=digest.causes,
-        kernels=_shown(seen),
-        measured=rows(kernels),
-        notes=digest.notes,
-        **given,
+    return _fitted(
+        Profile(
+            summary=_summary(digest, measured_us, least, machine),
+            next_step=digest.causes[0].remedy if digest.causes else "Time it with benchmark_kernel.",
+            bound=bound,
+            headroom=headroom,
+            causes=digest.causes,
+            kernels=_shown(seen),
+            measured=rows(kernels),
+            notes=digest.notes,
+            **given,
+        )
     )
+
+
+def _fitted(profile: Profile) -> Profile:
+    """Leave out what matters least until a profile is small enough: names and differences may be long."""
+    for smaller in SMALLER:
+        if len(json.dumps(profile.to_wire(), ensure_ascii=False)) <= MOST_CHARACTERS:
+            break
+        profile = profile.model_copy(update=smaller(profile))
+    return profile
 
 
 def _digest(profiled: Profiled, kernels: Sequence[Kernel]) -> _Digest:
@@ -177,6 +191,29 @@ def _summary(digest: _Digest, measured_us: float | None, least: Least, machine: 
 
 def _shown(seen: Seen) -> list[CompiledKernel]:
     return compiled_kernels([*seen.launched()])[:KERNELS]
+
+
+SMALLER: Sequence[Callable[[Profile], dict[str, Any]]] = (
+    lambda profile: {"kernels": profile.kernels[:2]},
+    lambda profile: {"differences": profile.differences[:4]},
+    lambda profile: {"measured": profile.measured[:2]},
+    lambda profile: {"differences": [_cut(each, 200) for each in profile.differences]},
+    lambda _: {"kernels": []},
+    lambda profile: {"notes": [_cut(each, 240) for each in profile.notes]},
+    lambda profile: {"measured": profile.measured[:1]},
+    lambda profile: {
+        "causes": [
+            each.model_copy(update={"evidence": _cut(each.evidence, 240), "remedy": _cut(each.remedy, 160)})
+            for each in profile.causes
+        ]
+    },
+    lambda profile: {"summary": _cut(profile.summary, 400), "next_step": _cut(profile.next_step, 160)},
+)
+"""What makes a profile smaller, the least loss first."""
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 2]} …"
 
 
 # --- against another candidate ---------------------------------------------------------------------------

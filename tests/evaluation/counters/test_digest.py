@@ -190,3 +190,17 @@ def test_what_does_not_compile_is_not_compared():
     broken = Profiled(CompileReport(timed_out_s=5.0), profiled().seen, H200)
     assert differences(broken, profiled()) == ["The other does not compile, so there is nothing to compare."]
     assert profile_of(broken, Least(), {}).causes == []
+
+
+def test_a_digest_stays_small_whatever_names_are_like():
+    names = [f"{'long_name_' * 12}{number}" for number in range(12)]
+    builds = [
+        BuildClaim(name, 255, 640, 1, 4, 1, "", 0.01, "registers", dict.fromkeys(map(str, range(40)), 7))
+        for name in names
+    ]
+    counts = [(name, {**CONFLICTED, **SPILLED, **FEW, **UNCOALESCED}) for name in names]
+    given = {"differences": ["x" * 900] * 8, "against": "cand_x"}
+    found = profile_of(profiled(*counts, builds=builds), Least(bytes_us=1.0), given)
+    assert len(json.dumps(found.to_wire(), ensure_ascii=False)) <= 3500
+    assert len(found.causes) == 3
+    assert found.measured
