@@ -39,6 +39,7 @@ async def work_through(
     parallel: int,
     device: str,
     target: str = "sm_90",
+    first: Callable[[Collaborators], Awaitable[None]] | None = None,
 ) -> None:
     """Do everything in a list and write its rows.
 
@@ -49,6 +50,7 @@ async def work_through(
         parallel: How many at a time.
         device: Which GPUs to use; empty for those that there are, `none` for none.
         target: What to compile for without a GPU.
+        first: Done before all of it.
     """
     left = list(todo)
     with tempfile.TemporaryDirectory() as home:
@@ -65,6 +67,8 @@ async def work_through(
 
         started = time.monotonic()
         try:
+            if first is not None:
+                await first(services)
             async with anyio.create_task_group() as group:
                 for _ in range(parallel):
                     group.start_soon(work)

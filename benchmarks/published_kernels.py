@@ -10,13 +10,16 @@ so a run that was cut short goes on where it stopped.
 import argparse
 import collections
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from batch import Row, judged, rows_of, work_through
 
 from adaexplore_mcp.services.container import Collaborators
+
+T = TypeVar("T")
 
 
 def found(kernels: Path, tasks: Path) -> list[tuple[str, Path, Path]]:
@@ -27,6 +30,13 @@ def found(kernels: Path, tasks: Path) -> list[tuple[str, Path, Path]]:
             (task,) = (tasks / level.name).glob(f"{kernel.stem}_*.py")
             names.append((f"{level.name}/{kernel.stem}", task, kernel))
     return names
+
+
+def sampled(kernels: Sequence[T], count: int) -> list[T]:
+    """Return so many of them, evenly spread from the first on; all for 0, or where there are no more."""
+    if not 0 < count < len(kernels):
+        return list(kernels)
+    return [kernels[number * len(kernels) // count] for number in range(count)]
 
 
 async def run(arguments: argparse.Namespace) -> None:

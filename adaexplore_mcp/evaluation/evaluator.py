@@ -571,6 +571,7 @@ class Evaluator:
             self.devices,
             gpu,
             l2_bytes=int(properties["l2_bytes"]),
+            flush_us=ceilings.flush_us,
             effort=race.effort,
             timeout_s=timeout_s,
             timeline=timeline,
@@ -615,7 +616,7 @@ class Evaluator:
                 report("measuring what the GPU can do")
                 body = {"op": "ceilings", "l2_bytes": int(properties["l2_bytes"])}
                 found = (await GpuBuffers(self.pool, gpu).judge(body, [])).body
-            self._ceilings[gpu.uuid] = Ceilings(found["copy_bytes_per_s"], found["flops_per_s"])
+            self._ceilings[gpu.uuid] = Ceilings(**found)
         return self._ceilings[gpu.uuid]
 
     async def profile(

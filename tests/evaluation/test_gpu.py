@@ -596,7 +596,7 @@ async def test_a_fused_kernel_is_faster_than_eager_by_as_much_as_it_moves_less(c
     assert 2.0 < speedup.speedup < 6.0  # four passes of eager over memory against one
     (latency,) = outcome.timing.latencies.values()
     assert 0.5 < latency.roofline_share <= 1.0
-    assert latency.clock == "confirmed"
+    assert latency.clock == "confirmed", outcome.timing
     assert "baseline eager" in outcome.summary
     await court.goes_on()
 
@@ -619,6 +619,15 @@ async def test_work_on_another_stream_is_not_faster_but_wrong(court):
     work = "for i in range(2000):\n        x = x + (x * 0.0 == 1.0).to(tl.float32)"
     outcome = (await timing(court, FUSED.format(work=work, launch=launch))).outcome
     assert outcome.status in {"incorrect", "rejected"}
+
+
+async def test_short_work_on_another_stream_is_not_done_before_the_clock_starts(court):
+    launch = f"with torch.cuda.stream(side):\n            {LAUNCH}"
+    candidate = FUSED.format(work="pass", launch=launch).replace(
+        "class", "side = torch.cuda.Stream()\n\nclass"
+    )
+    outcome = (await timing(court, candidate)).outcome
+    assert outcome.status in {"incorrect", "rejected"}, outcome.timing
 
 
 async def test_a_candidate_that_is_wrong_is_not_timed(court):

@@ -196,7 +196,12 @@ class Profiler:
         return replace(instead, launches=_times(answer.get("kernels")), by="torch's profiler")
 
     def _setting(self, work: Work) -> Setting:
-        load = {"memory_share": 1.0, "tuned": work.compilation.tuned, "timing": True, "l2_bytes": 0}
+        load = {
+            "memory_share": 1.0,
+            "tuned": work.compilation.tuned,
+            "timing": True,
+            "l2_bytes": 0,  # nothing is flushed here
+        }
         return Setting(GpuBuffers(self._pool, self._gpu), load, work.timeout_s, work.report, files=work.files)
 
     def _counted(self, answer: object, why: str, *, ours: bool = False) -> Counted:

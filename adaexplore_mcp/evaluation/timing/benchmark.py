@@ -79,6 +79,7 @@ class Benchmark:
         devices: Who is on the GPU.
         gpu: Where.
         l2_bytes: Size of its L2 cache.
+        flush_us: In how many microseconds a buffer of twice that size is read.
         effort: How narrow the intervals are to be.
         timeout_s: Limit of each stage of each process.
         timeline: Told what is being done.
@@ -91,6 +92,7 @@ class Benchmark:
         gpu: Gpu,
         *,
         l2_bytes: int,
+        flush_us: float,
         effort: Effort,
         timeout_s: float,
         timeline: Timeline,
@@ -99,6 +101,7 @@ class Benchmark:
         self._devices = devices
         self._gpu = gpu
         self._l2_bytes = l2_bytes
+        self._flush_us = flush_us
         self._effort = effort
         self._timeout_s = timeout_s
         self._timeline = timeline
@@ -236,14 +239,13 @@ class Benchmark:
 
         contender = Contender(CANDIDATE, candidate.candidate)
         if await self._tried(rounds, contender, candidate, times):
-            times.clock = against_the_clock(times.rounds.bursts[CANDIDATE])
+            times.clock = against_the_clock(times.rounds.bursts[CANDIDATE], self._flush_us)
             self._baselines_by_the_clock(times)
 
-    @staticmethod
-    def _baselines_by_the_clock(times: WorkloadTimes) -> None:
+    def _baselines_by_the_clock(self, times: WorkloadTimes) -> None:
         """Leave out baselines whose claims the judge's clock contradicts: a task is a stranger's code too."""
         for name in [name for name in times.rounds.bursts if name != CANDIDATE]:
-            if against_the_clock(times.rounds.bursts[name]) is None:
+            if against_the_clock(times.rounds.bursts[name], self._flush_us) is None:
                 times.failed[name] = "the judge's clock contradicts the times that its process gives"
                 del times.rounds.bursts[name]
 

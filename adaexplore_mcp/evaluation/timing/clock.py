@@ -1,18 +1,35 @@
 """What bounds a candidate's claim of how long its kernels took: the judge's clock, and what the GPU can do at all."""
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adaexplore_mcp.models import Clock
 
-__all__ = ["Burst", "Ceilings", "against_the_clock", "impossible", "least_us", "roofline_us"]
+__all__ = [
+    "Burst",
+    "Ceilings",
+    "Estimate",
+    "against_the_clock",
+    "estimate",
+    "impossible",
+    "least_us",
+    "roofline_us",
+]
 
 DISAGREEMENT = 0.10
-"""Of the wall time: how far the device's time of a burst may be off."""
+"""How far a claim may be from what the judge's clock shows."""
 AROUND_US = 2_000.0
-"""What may pass before and after a burst: its request and reply, and until the first kernel starts."""
-CALLS_SHARE = 0.4
-"""Of a burst's wall time: what the timed calls must come to for the clock to say anything about them."""
+"""What may pass around a burst: its request and reply, and until the device is held and the first kernel starts."""
+BETWEEN_US = 4.0
+"""What passes on the device between a call and the flush before it, beside both."""
+FLUSH_SPREAD = 0.15
+"""Of the time of a flush: by how much it may differ between processes."""
+SURE = 3.0
+"""Standard errors by which a claim must be off before it is called false."""
+FEWEST = 4
+"""Bursts of each size without which their difference says nothing."""
 IMPOSSIBLE = 0.9
 """A latency below this share of the bound cannot be: ceilings are measured, and caches help a little."""
 
@@ -25,11 +42,20 @@ class Burst:
         device_us: Of each call, by the device's events.
         total_us: From before the first to after the last, what lies between them included, by the device's events.
         wall_us: From the request to the reply, by the server's clock, and what outputs were late.
+        held_us: Of these, for how long the device was kept busy first, so that the host could run ahead.
+        late: The device was let go before everything was launched: it may have waited for the host.
     """
 
     device_us: Sequence[float]
     total_us: float
     wall_us: float
+    held_us: float = 0.0
+    late: bool = False
+
+    @property
+    def spent_us(self) -> float:
+        """Of the server's clock, what the calls and everything around them took."""
+        return self.wall_us - self.held_us
 
 
 @dataclass(frozen=True)
@@ -39,27 +65,77 @@ class Ceilings:
     Args:
         copy_bytes_per_s: Bytes read and written by a copy.
         flops_per_s: By kind of arithmetic: fp64, fp32, tf32, fp16, bf16.
+        flush_us: Microseconds in which a buffer of twice the L2 cache is read.
     """
 
     copy_bytes_per_s: float
     flops_per_s: Mapping[str, float]
+    flush_us: float
 
 
-def against_the_clock(bursts: Sequence[Burst]) -> Clock | None:
+@dataclass(frozen=True)
+class Estimate:
+    """How long one call takes by the server's clock.
+
+    Args:
+        call_us: From bursts of two sizes: what one call more takes, without the flush before it.
+        error_us: Its standard error.
+    """
+
+    call_us: float
+    error_us: float
+
+
+def estimate(bursts: Sequence[Burst], flush_us: float) -> Estimate | None:
+    """Return what bursts of two sizes show of one call; None where there are too few that the device did not wait in."""
+    sizes: dict[int, list[float]] = {}
+    for burst in bursts:
+        if not burst.late:
+            sizes.setdefault(len(burst.device_us), []).append(burst.spent_us)
+    if len(sizes) < 2:
+        return None
+    few, many = min(sizes), max(sizes)
+    if min(len(sizes[few]), len(sizes[many])) < FEWEST:
+        return None
+    more = statistics.median(sizes[many]) - statistics.median(sizes[few])
+    error = math.hypot(_error(sizes[few]), _error(sizes[many]))
+    return Estimate(more / (many - few) - flush_us, error / (many - few))
+
+
+def _error(values: Sequence[float]) -> float:
+    """Return the standard error of a median of values that are nearly normal, their spread from the quartiles."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return 1.2533 * (high - low) / 1.349 / math.sqrt(len(values))
+
+
+def against_the_clock(bursts: Sequence[Burst], flush_us: float) -> Clock | None:
     """Tell whether the server's clock bears out what the process says its calls took; None if it contradicts.
 
-    The device's total of a burst cannot be longer than the wall time, nor much shorter than it but for what passes around
-    it. Where the calls are a small part of the burst, that says little about them.
+    The device's total of a burst cannot be longer than the wall time, nor much shorter than it but for what passes around it;
+    and what one call more adds to the wall time is the flush before it and the call. Where the clock is too coarse for that
+    the claim is unconfirmed.
+
+    Args:
+        bursts: Of one contender.
+        flush_us: What the flush before each call takes, as the judge measured it.
     """
-    wall = sum(burst.wall_us for burst in bursts)
+    spent = sum(burst.spent_us for burst in bursts)
     total = sum(burst.total_us for burst in bursts)
     calls = sum(sum(burst.device_us) for burst in bursts)
-    if total > wall or calls > total * (1 + DISAGREEMENT):
+    if total > spent * (1 + DISAGREEMENT) or calls > total * (1 + DISAGREEMENT):
         return None
-    missing = wall - total - AROUND_US * len(bursts)
-    if missing > DISAGREEMENT * wall:
+    if spent - total > DISAGREEMENT * spent + AROUND_US * len(bursts):
         return None
-    return "confirmed" if calls >= CALLS_SHARE * wall else "unconfirmed"
+    claimed = statistics.median(value for burst in bursts for value in burst.device_us)
+    if calls >= (1 - DISAGREEMENT) * spent:
+        return "confirmed"
+    seen = estimate(bursts, flush_us)
+    if seen is None:
+        return "unconfirmed"
+    off = abs(seen.call_us - claimed) - DISAGREEMENT * claimed
+    if off > SURE * seen.error_us + FLUSH_SPREAD * flush_us + BETWEEN_US:
+        return None
+    return "confirmed" if off <= BETWEEN_US and seen.error_us < DISAGREEMENT * claimed else "unconfirmed"
 
 
 def roofline_us(nbytes: int, flops: int, ceilings: Ceilings, arithmetic: str) -> float:

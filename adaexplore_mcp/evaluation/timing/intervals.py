@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from adaexplore_mcp.models import Conclusion
 
-__all__ = ["ALPHA", "FIRST_LOOK", "Interval", "combine", "conclude", "interval_of"]
+__all__ = ["ALPHA", "FIRST_LOOK", "Interval", "between_processes", "combine", "conclude", "interval_of"]
 
 ALPHA = 0.05
 FIRST_LOOK = 20
@@ -25,6 +25,9 @@ SMALL_SAMPLE = 2.0
 simulated measurements without a difference, stopped at the worst moment, 3 % at most left the truth outside (normal, Laplace,
 Student's t with 3 degrees, 5 % outliers)."""
 FASTER, SLOWER = 1.01, 0.99
+BETWEEN_PROCESSES_US = 0.15
+"""By how much the latencies of one kernel differ from process to process, whatever its length: twice the standard deviation seen
+on an H200 (docs/benchmarks.md). No number of rounds in the same processes shows it, so it is added to every interval."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,18 @@ def interval_of(log_ratios: Sequence[float], alpha: float = ALPHA) -> Interval:
     mean, spread = statistics.fmean(log_ratios), statistics.stdev(log_ratios)
     width = spread * (1 + SMALL_SAMPLE / rounds) * _radius(rounds, alpha)
     return Interval(math.exp(mean), math.exp(mean - width), math.exp(mean + width))
+
+
+def between_processes(interval: Interval, baseline_us: float, ours_us: float) -> Interval:
+    """Widen an interval by what other processes would have shown.
+
+    Args:
+        interval: From the rounds.
+        baseline_us: Latency of the baseline.
+        ours_us: And of the candidate.
+    """
+    more = math.exp(math.hypot(BETWEEN_PROCESSES_US / baseline_us, BETWEEN_PROCESSES_US / ours_us))
+    return Interval(interval.ratio, interval.low / more, interval.high * more)
 
 
 def _radius(rounds: int, alpha: float) -> float:

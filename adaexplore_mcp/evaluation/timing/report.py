@@ -1,5 +1,6 @@
 """What a benchmark found, in words and numbers: latencies, speedups with their intervals, share of what the GPU can do."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -7,8 +8,14 @@ from typing import Any
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Condition, Gpu
 from adaexplore_mcp.evaluation.timing.benchmark import WorkloadTimes
-from adaexplore_mcp.evaluation.timing.clock import Ceilings, impossible, roofline_us
-from adaexplore_mcp.evaluation.timing.intervals import ALPHA, Interval, combine, conclude
+from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, estimate, impossible, roofline_us
+from adaexplore_mcp.evaluation.timing.intervals import (
+    ALPHA,
+    Interval,
+    between_processes,
+    combine,
+    conclude,
+)
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE, quartiles
 from adaexplore_mcp.models import Effort, Latency, Outcome, Speedup, Timing, WorkloadSpeedup
 
@@ -51,6 +58,10 @@ class Timed:
                     "after": asdict(times.after),
                     "dirty": times.dirty,
                     "checked": times.rounds.checked,
+                    "clock": {
+                        who: _by_the_clock(bursts, self.ceilings.flush_us)
+                        for who, bursts in times.rounds.bursts.items()
+                    },
                     "medians_us": {
                         who: [round(quartiles([*burst.device_us] * 2)[1], 3) for burst in bursts]
                         for who, bursts in times.rounds.bursts.items()
@@ -59,6 +70,13 @@ class Timed:
                 for name, (_, times) in self.workloads.items()
             },
         }
+
+
+def _by_the_clock(bursts: Sequence[Burst], flush_us: float) -> dict[str, float | int]:
+    """Return what the judge's clock shows of one contender, in microseconds, for who wants to see why it was believed."""
+    seen = estimate(bursts, flush_us)
+    shown = {} if seen is None else {"call_us": round(seen.call_us, 2), "error_us": round(seen.error_us, 2)}
+    return {**shown, "bursts": len(bursts), "late": sum(burst.late for burst in bursts)}
 
 
 def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcome:
@@ -165,7 +183,7 @@ def _speedup(
     definition: Definition,
     precision_class: str | None,
 ) -> Speedup:
-    intervals = {name: times.rounds.interval(baseline, alpha) for name, (_, times) in measured.items()}
+    intervals = {name: _interval(times, baseline, alpha) for name, (_, times) in measured.items()}
     weights = {name: plan.workload.weight for name, (plan, _) in measured.items()}
     whole = combine(intervals, weights)
     worst = min(intervals, key=lambda name: intervals[name].ratio)
@@ -196,6 +214,11 @@ def _speedup(
             f"worst {worst} {intervals[worst].ratio:.3g} times" if several else "",
         ),
     )
+
+
+def _interval(times: WorkloadTimes, baseline: str, alpha: float) -> Interval:
+    latencies = (statistics.median(times.rounds.latencies(name)) for name in (baseline, CANDIDATE))
+    return between_processes(times.rounds.interval(baseline, alpha), *latencies)
 
 
 def _sentence(

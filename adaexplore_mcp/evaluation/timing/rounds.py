@@ -21,10 +21,14 @@ LONG_US = 50.0
 NARROW, NARROW_LONG = 0.01, 0.005
 """Half-widths at which a full measurement ends: of calls up to `LONG_US`, and of longer ones."""
 BURST_US = 1_500.0
-MOST_CALLS = 32
-"""In a burst: more than the device's queue of launches takes ahead would not help."""
+MOST_CALLS = 16
+"""In a burst. Behind more the host, which launches them while the device is held, would be what takes time."""
+LONE_US = 5_000.0
+"""Calls from this length on are timed one by one: the judge's clock sees each. Of shorter ones every other burst has twice as
+many, so that it sees the difference."""
 WARM_S, MOST_WARM_S = 0.04, 0.5
-STEADY = 0.02
+STEADY, STEADY_US = 0.02, 0.3
+"""Two bursts of one contender differ by less than this share, or by less than that: it is warm."""
 CHECKED_SHARE = 0.25
 """Of the rounds, by chance: in these the outputs of a timed call are judged; always in two of them."""
 
@@ -83,12 +87,22 @@ async def warm_up(
         latest = {
             name: _median(await each.burst(counts[name], check=False)) for name, each in contenders.items()
         }
-        counts = {name: max(1, min(MOST_CALLS, round(BURST_US / value))) for name, value in latest.items()}
-        steady = all(abs(value / before.get(name, math.inf) - 1) < STEADY for name, value in latest.items())
+        counts = {name: _calls(value) for name, value in latest.items()}
+        steady = all(
+            abs(value - before.get(name, math.inf)) < max(STEADY * value, STEADY_US)
+            for name, value in latest.items()
+        )
         if steady and now() - began >= WARM_S:
             break
         before = latest
     return counts
+
+
+def _calls(latency_us: float) -> int:
+    """Return how many calls a burst has at most."""
+    if latency_us >= LONE_US:
+        return 1
+    return max(2, min(MOST_CALLS, round(BURST_US / latency_us)))
 
 
 async def take_turns(
@@ -105,7 +119,7 @@ async def take_turns(
 
     Args:
         contenders: By name; one is the candidate, the others baselines.
-        counts: Calls of each in a burst.
+        counts: Calls of each in a burst; every other burst has half as many.
         effort: quick ends after the first look, full when every ratio is narrow.
         alpha: Error allowed of each ratio's interval.
         chance: Orders rounds, and chooses those that are judged.
@@ -121,7 +135,8 @@ async def take_turns(
         check = number in judged or chance.random() < CHECKED_SHARE
         for name in order:
             looked = check and name == CANDIDATE
-            rounds.bursts[name].append(await contenders[name].burst(counts[name], check=looked))
+            count = counts[name] if number % 2 else max(1, counts[name] // 2)
+            rounds.bursts[name].append(await contenders[name].burst(count, check=looked))
             rounds.checked += looked
         if number % FIRST_LOOK == 0:
             report(f"timing: {number} rounds")

@@ -18,7 +18,10 @@ __all__ = ["Side"]
 SLOTS = 3
 """Inputs that take turns: no two calls in a row with the same ones."""
 MOST_SLOT_BYTES = 4 << 30
-MOST_CALLS = 64
+RUN_AHEAD = 1.3
+"""Times what launching took last: for so long the device is held."""
+LEAST_HELD_US, MOST_HELD_US = 200.0, 50_000.0
+FIRST_LAUNCH_US = 200.0
 EXPORT_BYTES_PER_S = 200e9
 """A tenth of what GPUs copy at: the outputs of one call are handed over within the time that this leaves."""
 EXPORT_S = 0.02
@@ -39,7 +42,9 @@ class Side(Conversation):
         most = max(1, MOST_SLOT_BYTES // max(1, int(kept[0].inputs.message["size"])))
         self._turns = kept
         self._slots = range(min(SLOTS, len(kept), most))
-        self._round = 0
+        self._bursts = 0
+        self._held: dict[int, int] = {}
+        self._launch_us = FIRST_LAUNCH_US
 
     async def construct(self) -> None:
         """Import and construct it, and put its inputs on the device."""
@@ -51,20 +56,29 @@ class Side(Conversation):
     async def first_calls(self) -> None:
         """Call it once with each inputs: what it compiles and tunes is compiled and tuned then."""
         self.report("calling it for the first time")
-        await self._burst(len(self._slots))
+        await self._burst(len(self._slots), LEAST_HELD_US)
 
     async def burst(self, count: int, *, check: bool) -> Burst:
-        """Time calls with other inputs than last time at the same addresses; judge the outputs of one of them.
+        """Time calls, some with other inputs than last time at the same address; judge the outputs of one of them.
 
         Args:
             count: How many calls.
             check: Whether to have the outputs of one of them judged.
         """
         await self._inputs()
-        answer, wall_s = await self._burst(count)
+        held_us = max(LEAST_HELD_US, min(MOST_HELD_US, RUN_AHEAD * self._launch_us * count))
+        answer, wall_s = await self._burst(count, held_us)
+        self._launch_us = number(answer, "host_ns") / 1e3
         if check:
             wall_s += await self._judge_one()
-        return _burst_of(answer, count, wall_s)
+        times = await self._ask("times", timeout_s=self.timeout_s)
+        return Burst(
+            device_us=[value / 1e3 for value in _numbers(times, "device_ns", count)],
+            total_us=number(times, "total_ns") / 1e3,
+            wall_us=wall_s * 1e6,
+            held_us=held_us,
+            late=answer.get("late") is not False,
+        )
 
     async def call_times_us(self) -> list[float]:
         """Return how long a call takes its caller, in microseconds, once per inputs."""
@@ -75,14 +89,17 @@ class Side(Conversation):
         return {"slots": list(self._slots), "mutates": self.trials.mutated}
 
     async def _inputs(self) -> None:
-        """Put other values at every address than the last round had there."""
-        for slot in self._slots:
-            await self._put(self._turns[(slot + self._round) % len(self._turns)], slot)
-        self._round += 1
+        """Put other values than the last ones at one of the addresses, in turn; at all of them the first time."""
+        for slot in [self._bursts % len(self._slots)] if self._held else self._slots:
+            self._held[slot] = (self._held.get(slot, slot) + 1) % len(self._turns)
+            await self._put(self._turns[self._held[slot]], slot)
+        self._bursts += 1
 
-    async def _burst(self, count: int) -> tuple[Mapping[str, Any], float]:
+    async def _burst(self, count: int, held_us: float) -> tuple[Mapping[str, Any], float]:
         started = time.monotonic()
-        answer = await self._ask("burst", count=count, timeout_s=self.timeout_s, **self._which())
+        answer = await self._ask(
+            "burst", count=count, held_us=held_us, timeout_s=self.timeout_s, **self._which()
+        )
         return answer, time.monotonic() - started
 
     async def _judge_one(self) -> float:
@@ -101,14 +118,6 @@ class Side(Conversation):
             left = None if self.trials.mutated else inputs
             await self._judge(trial, answer, file, name="one of the timed calls", inputs=left)
         return max(0.0, late_s)
-
-
-def _burst_of(answer: Mapping[str, Any], count: int, wall_s: float) -> Burst:
-    return Burst(
-        device_us=[value / 1e3 for value in _numbers(answer, "device_ns", count)],
-        total_us=number(answer, "total_ns") / 1e3,
-        wall_us=wall_s * 1e6,
-    )
 
 
 def _numbers(answer: Mapping[str, Any], key: str, count: int) -> Sequence[float]:

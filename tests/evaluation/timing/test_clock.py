@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from adaexplore_mcp.evaluation.timing.clock import (
@@ -5,36 +7,64 @@ from adaexplore_mcp.evaluation.timing.clock import (
     Burst,
     Ceilings,
     against_the_clock,
+    estimate,
     impossible,
     roofline_us,
 )
 
-H200 = Ceilings(4e12, {"fp32": 50e12, "bf16": 700e12})
+FLUSH_US = 30.0
+H200 = Ceilings(4e12, {"fp32": 50e12, "bf16": 700e12}, FLUSH_US)
 
 
-def burst(*, calls_us, total_us, wall_us, calls=10):
-    return Burst([calls_us] * calls, total_us, wall_us)
+def bursts(call_us, *, claimed_us=None, calls=32, noise_us=0.0, after_us=0.0, late=False, held_us=2_000.0):
+    """Return what a process says whose calls take so long, flush before each, in bursts of two sizes."""
+    chance = random.Random(1)
+    made = []
+    for number in range(20):
+        count = calls if number % 2 else max(1, calls // 2)
+        total = count * (call_us + FLUSH_US)
+        claims = [call_us if claimed_us is None else claimed_us] * count
+        around = 300 + abs(chance.gauss(0, noise_us))
+        made.append(Burst(claims, total, held_us + total + around + after_us * count, held_us, late))
+    return made
 
 
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        (burst(calls_us=1_000, total_us=12_000, wall_us=13_000), "confirmed"),
-        (burst(calls_us=5, total_us=3_000, wall_us=4_000), "unconfirmed"),
-        # Half of the work is done after the device's last event.
-        (burst(calls_us=1_000, total_us=12_000, wall_us=24_000), None),
+        (bursts(6_000, calls=1), "confirmed"),
+        (bursts(1_000, calls=2), "confirmed"),
+        (bursts(50), "confirmed"),
+        # What one call takes is less than what the clock can tell.
+        (bursts(50, noise_us=400), "unconfirmed"),
+        # It may have waited for the host.
+        (bursts(50, late=True), "unconfirmed"),
+        # Most of the work is done outside its events: before them, or after the last.
+        (bursts(100, claimed_us=5), None),
+        (bursts(5, after_us=3_000), None),
         # Its calls are said to take longer than all of it.
-        (burst(calls_us=2_000, total_us=12_000, wall_us=13_000), None),
+        (bursts(100, claimed_us=300), None),
         # More of the device's time than there was.
-        (burst(calls_us=1_000, total_us=14_000, wall_us=13_000), None),
+        (bursts(1_000, calls=2, after_us=-500), None),
     ],
 )
 def test_the_judges_clock_bounds_what_the_process_says(given, found):
-    assert against_the_clock([given] * 20) == found
+    assert against_the_clock(given, FLUSH_US) == found
+
+
+def test_a_claim_a_little_off_is_not_called_false_where_the_clock_is_coarse():
+    assert against_the_clock(bursts(5, claimed_us=8, noise_us=200), FLUSH_US) == "unconfirmed"
+
+
+def test_the_clock_shows_a_call_without_what_passes_around_a_burst():
+    seen = estimate(bursts(50), FLUSH_US)
+    assert seen.call_us == pytest.approx(50, abs=0.5)
+    assert estimate(bursts(50, calls=1), FLUSH_US) is None  # all of one size
 
 
 def test_what_passes_around_a_burst_is_no_contradiction():
-    assert against_the_clock([burst(calls_us=100, total_us=1_100, wall_us=1_100 + AROUND_US)]) is not None
+    few = Burst([100.0], 1_100, 1_100 + AROUND_US)
+    assert against_the_clock([few], FLUSH_US) is not None
 
 
 def test_the_roofline_is_the_larger_of_memory_and_arithmetic():

@@ -1,6 +1,6 @@
 """Take the times of a candidate's calls on the device, many in one burst.
 
-The host runs ahead behind a delay on the device, so that the device finds one call after the other without waiting for it.
+The host runs ahead while the device is held, so that the device finds one call after the other without waiting for it.
 Before each timed call a buffer of twice the L2 cache is read: a fill would leave dirty lines, whose write-back would fall
 into the call. What is bound here is bound before the candidate is imported; still, what it gives is the claim of a process
 that runs a stranger's code, and the server's clock bounds it.
@@ -14,17 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adaexplore_mcp.evaluation.workers.cuda.hold import Hold
 from adaexplore_mcp.evaluation.workers.trees import map_leaves
 
 __all__ = ["Bursts", "Gauge"]
 
 Call = Callable[[], Any]
-CYCLES_PER_US = 2_000  # a little more than GPUs do: the delay may end early, and is measured, not assumed
-MOST_DELAY_US = 50_000
-RUN_AHEAD = 1.3
+HELD_US = 1_000.0  # while a gauge is read some times
 
 _Event: Any = torch.cuda.Event
-_sleep: Any = torch.cuda._sleep  # noqa: SLF001 - the only kernel of torch's that takes as long as one likes
 _synchronize = torch.cuda.synchronize
 _now, _sum, _urandom = time.perf_counter_ns, torch.sum, os.urandom
 _no_grad: Any = torch.no_grad
@@ -46,15 +44,15 @@ class Gauge:
         _sum(self._buffer, dim=0, out=self._sink)
 
     def measure(self, times: int) -> float:
-        """Return how long a read takes, in nanoseconds, the median of some."""
+        """Return how long a read takes, in microseconds, the median of some."""
         events = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(times)]
-        _sleep(CYCLES_PER_US * 1_000)
+        Hold().begin(HELD_US)
         for start, end in events:
             start.record()
             self.flush()
             end.record()
         _synchronize()
-        return float(sorted(1e6 * start.elapsed_time(end) for start, end in events)[times // 2])
+        return float(sorted(1e3 * start.elapsed_time(end) for start, end in events)[times // 2])
 
 
 class Bursts:
@@ -66,13 +64,17 @@ class Bursts:
 
     def __init__(self, l2_bytes: int) -> None:
         self._gauge = Gauge(l2_bytes)
-        self._host_us = 200.0
+        self._hold = Hold()
+        self._marks: list[tuple[Any, Any]] = []
+        self._ends: tuple[Any, Any] = (_Event(enable_timing=True), _Event(enable_timing=True))
+        self._count = 0
 
     def burst(
         self,
         calls: Sequence[Call],
         restore: Sequence[Sequence[tuple[Tensor, Tensor]]],
         count: int,
+        held_us: float,
     ) -> tuple[Mapping[str, Any], Any, int]:
         """Call in turn, `count` times.
 
@@ -80,40 +82,49 @@ class Bursts:
             calls: One per slot of inputs.
             restore: Per slot, inputs that a call changes, each with a copy as it was.
             count: How many calls.
+            held_us: For how long to hold the device while the calls are launched, in microseconds.
 
         Returns:
-            Times in nanoseconds, the outputs of a call left to chance, and the slot it was made with.
+            Nanoseconds of the host for each call, and whether the device was let go before everything was launched; the
+            outputs of a call left to chance, and the slot it was made with. The times are asked for afterwards: the server's
+            clock runs until the reply, and reading them takes the longer the more there are.
         """
-        marks = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
-        first, last = _Event(enable_timing=True), _Event(enable_timing=True)
+        while len(self._marks) < count:
+            self._marks.append((_Event(enable_timing=True), _Event(enable_timing=True)))
+        self._count = count
+        first, last = self._ends
         chosen = int.from_bytes(_urandom(4), "little") % count
         kept: Any = None
         with _no_grad():
             _synchronize()
+            self._hold.begin(held_us)
             first.record()
-            _sleep(int(CYCLES_PER_US * min(MOST_DELAY_US, RUN_AHEAD * self._host_us * count)))
             ahead = _now()
             for number in range(count):
                 slot = number % len(calls)
                 for target, source in restore[slot]:
                     target.copy_(source)
                 self._gauge.flush()
-                start, end = marks[number]
+                start, end = self._marks[number]
                 start.record()
                 outputs = calls[slot]()
                 end.record()
                 if number == chosen:
                     kept = _copied(outputs)  # at once: what another stream still works on is not there yet
                 del outputs
-            queued = _now()
             last.record()
+            late = first.query()
+            queued = _now()
             _synchronize()
-        self._host_us = (queued - ahead) / 1_000 / count
-        times = {
-            "device_ns": [round(1e6 * start.elapsed_time(end)) for start, end in marks],
+        return {"host_ns": (queued - ahead) / count, "late": late}, kept, chosen % len(calls)
+
+    def times(self) -> dict[str, Any]:
+        """Return what the calls of the last burst took, and all of it, in nanoseconds."""
+        first, last = self._ends
+        return {
+            "device_ns": [round(1e6 * start.elapsed_time(end)) for start, end in self._marks[: self._count]],
             "total_ns": round(1e6 * first.elapsed_time(last)),
         }
-        return times, kept, chosen % len(calls)
 
     def seen(self, calls: Sequence[Call], restore: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> list[int]:
         """Call once with each slot, waiting for the device; return how long each took its caller, in nanoseconds."""

@@ -4,7 +4,9 @@ Request `load` has a `memory_share` (of the GPU's memory, for torch's allocator)
 build) and, as its file, what was compiled (`cache.pack`). With `timing`, nothing of ours stands between the candidate and Triton
 or torch, autotuners choose by the clock, and `l2_bytes` is given; then it answers also, with times in nanoseconds:
 
-* `burst`: `slots`, `count`, `mutates` (inputs to restore before each call): calls in turn, one right after the other.
+* `burst`: `slots`, `count`, `mutates` (inputs to restore before each call), `held_us` (for how long to hold the device while
+  they are launched): calls in turn, one right after the other; the reply comes as soon as the device is done.
+* `times`: what those calls took.
 * `timed`: with memory for them, the outputs of one of those calls, left to chance, as they were right after it.
 * `seen`: `slots`, `mutates`: one call each, as its caller sees it.
 * `profiled`: `slot`: `kernels`, the name and `ns` of each in one call, by torch's profiler.
@@ -51,6 +53,7 @@ class _TimedProcess(CandidateProcess):
         self.operations = {
             **self.operations,
             "burst": self.burst,
+            "times": self.times,
             "timed": self.timed,
             "seen": self.seen,
             "profiled": self.profiled,
@@ -67,9 +70,14 @@ class _TimedProcess(CandidateProcess):
         assert self._bursts is not None
         self._chosen = None, 0  # its memory is given back first
         calls, restore = self._calls(request)
-        times, outputs, slot = self._bursts.burst(calls, restore, request["count"])
+        reply, outputs, slot = self._bursts.burst(calls, restore, request["count"], request["held_us"])
         self._chosen = outputs, request["slots"][slot]
-        return {**times}
+        return {**reply}
+
+    def times(self, _: Mapping[str, Any], __: Sequence[int]) -> Reply:
+        """Give the times of the last burst."""
+        assert self._bursts is not None
+        return self._bursts.times()
 
     def timed(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Hand over the outputs of one of the timed calls."""

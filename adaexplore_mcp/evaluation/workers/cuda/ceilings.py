@@ -21,6 +21,8 @@ _Event: Any = torch.cuda.Event
 def measure_ceilings(l2_bytes: int) -> dict[str, Any]:
     """Return bytes per second of a copy, read and written, and FLOPs per second of a product by kind of arithmetic.
 
+    Also `flush_us`: microseconds in which a buffer of twice the L2 cache is read.
+
     The best of some: a ceiling is what the GPU can do, not what it usually does. Leaves torch's flags as they were.
     """
     gauge = Gauge(l2_bytes)
@@ -40,7 +42,11 @@ def measure_ceilings(l2_bytes: int) -> dict[str, Any]:
     finally:
         torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.cuda.empty_cache()
-    return {"copy_bytes_per_s": round(2 * size / copy_us * 1e6), "flops_per_s": rates}
+    return {
+        "copy_bytes_per_s": round(2 * size / copy_us * 1e6),
+        "flops_per_s": rates,
+        "flush_us": gauge.measure(3 * REPEATS),
+    }
 
 
 def _copy(size: int, gauge: Gauge) -> float:
