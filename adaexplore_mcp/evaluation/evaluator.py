@@ -7,23 +7,17 @@ The one class that the services use; below it, each step has its module: `planni
 import contextlib
 import hashlib
 import itertools
-import os
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-
-import anyio.to_thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
-from adaexplore_mcp.evaluation.counters import ncu
-from adaexplore_mcp.evaluation.counters.counting import Counted, Profiler, Work
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
@@ -33,8 +27,8 @@ from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.planning import collect, examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, trial_count
+from adaexplore_mcp.evaluation.profile_run import ProfileRun
 from adaexplore_mcp.evaluation.profiles import Profiled
-from adaexplore_mcp.evaluation.profiling import Machine, Seen
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
@@ -44,11 +38,13 @@ from adaexplore_mcp.evaluation.timing.clock import Ceilings
 from adaexplore_mcp.evaluation.timing.intervals import ALPHA
 from adaexplore_mcp.evaluation.timing.report import Timed, with_times
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
-from adaexplore_mcp.evaluation.trials import Attachment, Audit, TrialSet
+from adaexplore_mcp.evaluation.trials import Audit, TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import Verification
-from adaexplore_mcp.evaluation.workers.targets import target as target_of
 from adaexplore_mcp.models import Effort, Outcome, Target, Workload
+
+if TYPE_CHECKING:
+    from adaexplore_mcp.evaluation.counters.counting import Counted
 
 __all__ = ["CPU", "Evaluation", "Evaluator", "Race"]
 
@@ -645,71 +641,27 @@ class Evaluator:
             TaskError: The task's reference is at fault.
             WorkerError: Workers of ours failed.
         """
-        described: str | Mapping[str, Any] = target or self._target
         gpu = self.devices.gpus[0] if target is None and self.devices.gpus else None
-        if gpu is not None:
-            described = await self.pool.properties(gpu)
-        candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
-        compilation = Compilation(
+        run = ProfileRun(
             self.pool,
-            candidate,
-            target=described,
-            timeout_s=timeout_s,
-            report=report,
-            jobs=self._jobs,
-            launchers=gpu is not None,
+            self.devices,
+            Candidate(source, definition.format, definition.candidate_entry, definition.policy),
+            plan,
+            target or self._target,
+            gpu,
+            timeout_s,
+            report,
+            self._jobs,
         )
-        known = target_of(described)
-        machine = Machine(known.name, known.multiprocessors)
-        with contextlib.ExitStack() as files:
-            try:
-                compiled = await compilation.run(
-                    changes=plan.changes,
-                    init=Attachment(plan.init_outline, None),
-                    inputs=Attachment(plan.inputs_outline, None),
-                    fake=True,
-                )
-                packed = (
-                    await compilation.packed() if compiled.compiled and gpu is not None and count else None
-                )
-            finally:
-                await compilation.close()
-            if packed is not None:
-                files.callback(os.close, packed)
-            seen = Seen(plan, compiled.builds, compiled.facts, compiled.launch_bytes)
-            if gpu is None or not count or not compiled.compiled:
-                return Profiled(compiled, seen, machine)
-            built = [] if packed is None else [packed]
-            counted = await self._count(definition, plan, candidate, compiled, built, gpu, timeout_s, report)
-            return Profiled(compiled, seen, machine, counted, gpu)
+        if gpu is None or not count:
+            return await run.compiled()
 
-    async def _count(  # noqa: PLR0917 - what `profile` has at hand
-        self,
-        definition: Definition,
-        plan: Plan,
-        candidate: Candidate,
-        compiled: CompileReport,
-        files: Sequence[int],
-        gpu: Gpu,
-        timeout_s: float,
-        report: Report,
-    ) -> Counted:
-        """Read counters, or at least take times, alone on the GPU: the work of other processes would be counted too."""
-        profiler = Profiler(self.pool, gpu, await anyio.to_thread.run_sync(ncu.find))
-        with contextlib.ExitStack() as using:
-            try:
-                needed = self._needs(definition, plan)
-                async with self.devices.use(gpu.label, bytes_needed=needed, report=report):
-                    trials = using.enter_context((await self._gpu_trials(definition, plan, gpu)).used())
-                work = Work(candidate, trials, compiled, files, timeout_s, report)
-                async with self.devices.alone(gpu, report):
-                    counted = self._uncounted.get(gpu.uuid) or await profiler.unusable()
-                    counted = counted or await profiler.count(work)
-                    if counted.ours:
-                        self._uncounted[gpu.uuid] = counted
-                    return await profiler.times(work, counted) if counted.problem else counted
-            except DeviceFullError as error:
-                return Counted(problem=f"the GPU has too little memory: {error}")
+        async def trials_on(gpu: Gpu) -> TrialSet:
+            once = plan.model_copy(update={"once": True})
+            make = partial(_again_if_lost, partial(make_gpu_trials, self.pool, definition, once, gpu))
+            return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
+
+        return await run.counted(trials_on, bytes_needed(plan, 1), self._uncounted)
 
     # --- life
 

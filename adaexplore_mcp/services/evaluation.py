@@ -8,6 +8,7 @@ from typing import get_args
 import anyio.to_thread
 
 from adaexplore_mcp.errors import AdaExploreError, NotFoundError, WorkerError
+from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.counters.counting import NEEDED_LAYERS
 from adaexplore_mcp.evaluation.counters.ncu import find as find_ncu
 from adaexplore_mcp.evaluation.definition import Definition, Plan
@@ -175,7 +176,10 @@ class EvaluationService:
         software = await self._software()
         known = (await self._store.ceilings.all(software)).get(found.gpu.uuid)
         if known is None:
-            known = asdict(await self._evaluator.ceilings(found.gpu, report))
+            try:
+                known = asdict(await self._evaluator.ceilings(found.gpu, report))
+            except DeviceFullError:
+                return Least()
             await self._store.ceilings.put(found.gpu.uuid, software, known)
         return Least(
             *least_us(plan.bytes, plan.flops, Ceilings(**known), arithmetic_of(definition, plan, None))
