@@ -11,7 +11,7 @@ from typing import Any
 from adaexplore_mcp.evaluation import boot
 from adaexplore_mcp.evaluation.buffers import GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.claims import number, text
+from adaexplore_mcp.evaluation.claims import number, quoted, text
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Conversation, Decided, NumericsReport, Setting
 from adaexplore_mcp.evaluation.counters.ncu import (
@@ -42,7 +42,7 @@ ANSWER_S = 30.0
 LOG = "counters.csv"
 PACKAGE = str(Path(boot.__file__).resolve().parents[1])
 """Of this product, which the process imports anew."""
-MOST_ANSWER = 2 << 20
+MOST_ANSWER, MOST_WORDS = 2 << 20, 200
 
 
 @dataclass(frozen=True)
@@ -208,9 +208,11 @@ class Profiler:
         """Read what was handed over: numbers and complaints a candidate may have forged, so nothing of it is remembered."""
         said: Mapping[str, Any] = answer if isinstance(answer, dict) else {}
         raw, beside = (str(said.get(name) or "")[:MOST_ANSWER] for name in ("answer", "said"))
-        if found := launches(raw):
+        if not why and (found := launches(raw)):
             return Counted(found, raw=raw, by=self._by)
         complaint = problem_in(raw) or problem_in(beside)
+        if ours and not complaint and (words := beside.strip().rpartition("\n")[2]):
+            why = f"{why} ({quoted(text({'said': words}, 'said', MOST_WORDS))})"
         code = number(said, "exit_code")
         problem = complaint or why or f"it answered nothing that can be read (exit code {code})"
         return self._nothing(problem, ours=ours, raw=raw or beside)

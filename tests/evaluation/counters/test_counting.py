@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.sandbox import Layers
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
+from adaexplore_mcp.evaluation.workers.tensors import encode
 from adaexplore_mcp.models import Policy
 from tests.support.counters import answer_of, stand_in
 
@@ -166,6 +168,74 @@ async def test_it_reaches_nothing_but_its_folder_and_its_own_loopback(pool, tmp_
     found = await counted(pool, tmp_path, body)
     assert "reached []" in found.problem, found.problem
     assert os.getpid() > 0
+
+
+WITHOUT_CUDA = f"""
+import sys
+import types
+
+package = types.ModuleType("adaexplore_mcp")
+package.__path__ = [{str(Path(adaexplore_mcp.__file__).parent)!r}]
+sys.modules["adaexplore_mcp"] = package
+from adaexplore_mcp.evaluation.workers.cuda import profiled
+
+
+class Engine(profiled.CudaEngine):
+    space = profiled.CandidateProcess.__init__.__globals__["InterpretingEngine"].space
+    __init__ = start = mark = settle = lambda *_: None
+    place = lambda self, model: model
+    explain = lambda self, error: (error, {{}})
+    fault = lambda self: {{}}
+
+
+profiled.CudaEngine = Engine
+profiled.start_if_room = lambda: ""
+profiled._start_triton = lambda: None
+profiled.watched_call = lambda function, inputs, _: function(*inputs[0], **inputs[1])
+sys.exit(profiled.main(sys.argv[1:]))
+"""
+"""The real process, and all that it does to itself, without what needs a GPU."""
+HOSTILE = """
+import os, signal, socket
+import torch
+
+reached = []
+for attempt in (
+    lambda: os.listdir(os.path.expanduser("~root")),
+    lambda: os.listdir("/tmp"),
+    lambda: socket.create_connection(("127.0.0.1", 1), 1),
+    lambda: open(f"/proc/{os.getppid()}/mem", "r+b"),
+    lambda: open("/proc/1/comm", "w"),
+    lambda: os.memfd_create("x"),
+):
+    try:
+        attempt()
+        reached.append(attempt.__code__.co_firstlineno)
+    except PermissionError:
+        pass
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self):
+        if reached:
+            raise type(f"Reached{len(reached)}", (Exception,), {})
+"""
+
+
+async def test_the_candidate_is_as_confined_as_ever(pool, tmp_path):
+    (tmp_path / "inner.py").write_text(WITHOUT_CUDA)
+    body = f"""
+        code = subprocess.run([worker[0], "-P", {str(tmp_path / "inner.py")!r}, worker[-1]]).returncode
+        if code == 0:
+            open(log, "w").write({answer_of(("kernel", {}))!r})
+        sys.exit(code)
+    """
+    empty = Attachment(encode({"args": (), "kwargs": {}}).message(), None)
+    trials = replace(TRIALS, init=empty, trials=[replace(TRIALS.trials[0], inputs=empty)])
+    work = replace(WORK, candidate=replace(WORK.candidate, source=HOSTILE.encode()), trials=trials)
+    found = await Profiler(pool, GPU, Ncu(str(stand_in(tmp_path, body)), "2025.3")).count(work)
+    assert not found.problem, found.problem + found.raw
+    assert [each.kernel for each in found.launches] == ["kernel"]
 
 
 async def test_without_confinement_nothing_is_profiled(pool, monkeypatch):
