@@ -233,7 +233,7 @@ def _tensor_cores(seen: Seen, _: Machine) -> Iterator[Found]:
     kernels = list(seen.launched())
     if kernels and not any(build.instructions.get("tensor_core") for build in kernels):
         yield found(
-            7.0,
+            10.0,
             "no_tensor_cores",
             "",
             f"{own / 1e9:.1f} GFLOP of products are done without a tensor-core instruction in any kernel",

@@ -7,11 +7,9 @@ imported and in freshly forked children. What each layer stops, and what it does
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import platform
 import resource
-import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,13 +23,11 @@ __all__ = [
     "Limits",
     "become_subreaper",
     "confine",
-    "confine_tool",
     "die_with_parent",
     "enter_namespaces",
     "guard_memory",
     "mount_private_proc",
     "probe",
-    "raise_loopback",
     "readable_paths",
     "unguard_memory",
 ]
@@ -54,7 +50,6 @@ CLONE_NEW = {
     "pid": 0x2000_0000,
     "net": 0x4000_0000,
 }
-SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 MS_REC_PRIVATE = 0x4000 | 0x4_0000
 NOBODY = 65534
@@ -180,13 +175,6 @@ def mount_private_proc() -> None:
         raise _refused("mount /proc")
 
 
-def raise_loopback() -> None:
-    """Let processes of this network namespace reach each other at 127.0.0.1, and nothing else; needs the net namespace."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sH14x", b"lo", IFF_UP)
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
-
-
 # --- Landlock --------------------------------------------------------------------------------------------
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
@@ -198,8 +186,8 @@ def _landlock_abi() -> int:
     return int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
 
 
-def _landlock(readable: Iterable[str], writable: Iterable[str], *, tcp: bool = False) -> None:
-    """Allow reading below some paths and everything below others; no TCP unless asked for, no signals to the outside."""
+def _landlock(readable: Iterable[str], writable: Iterable[str]) -> None:
+    """Allow reading below some paths and everything below others; no TCP, no signals to the outside."""
     abi = _landlock_abi()
     if abi < 1:
         raise OSError(errno.ENOSYS, "Landlock is not available")
@@ -207,7 +195,7 @@ def _landlock(readable: Iterable[str], writable: Iterable[str], *, tcp: bool = F
     for version, bit in ((2, 13), (3, 14), (5, 15)):
         if abi >= version:
             rights |= 1 << bit
-    attributes = struct.pack("QQQ", rights, 3 if abi >= 4 and not tcp else 0, 3 if abi >= 6 else 0)
+    attributes = struct.pack("QQQ", rights, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     ruleset = _libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0)
     if ruleset < 0:
@@ -340,7 +328,7 @@ _X32_BIT = 0x4000_0000
 _Instruction = tuple[int, int, int, int]
 
 
-def _seccomp_program(*, signals_confined: bool, memory_files: bool) -> list[_Instruction]:
+def _seccomp_program(*, signals_confined: bool, memory_files: bool, connect: bool) -> list[_Instruction]:
     """Return the filter: a list of (code, jump if true, jump if false, operand)."""
     architecture, column = _ARCHITECTURES[platform.machine()]
     program: list[_Instruction] = [
@@ -351,7 +339,8 @@ def _seccomp_program(*, signals_confined: bool, memory_files: bool) -> list[_Ins
         (_AT_LEAST, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _REFUSE),
     ]
-    for numbers in (*_DENIED.values(), *(() if memory_files else (_MEMFD_CREATE,))):
+    denied = [numbers for name, numbers in _DENIED.items() if not (connect and name == "connect")]
+    for numbers in (*denied, *(() if memory_files else (_MEMFD_CREATE,))):
         program += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
     program += [
         (_EQUAL, 0, 1, _CLONE3),
@@ -399,10 +388,10 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def _seccomp(*, signals_confined: bool, memory_files: bool) -> None:
+def _seccomp(*, signals_confined: bool, memory_files: bool, connect: bool = False) -> None:
     if platform.machine() not in _ARCHITECTURES or sys.byteorder != "little":
         raise OSError(errno.ENOSYS, f"no seccomp filter for {platform.machine()}")
-    steps = _seccomp_program(signals_confined=signals_confined, memory_files=memory_files)
+    steps = _seccomp_program(signals_confined=signals_confined, memory_files=memory_files, connect=connect)
     packed = b"".join(struct.pack("HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = _FilterProgram(len(packed) // 8, ctypes.addressof(buffer))
@@ -466,6 +455,7 @@ def confine(
     writable: Sequence[str],
     readable: Sequence[str] = (),
     memory_files: bool = False,
+    connect: bool = False,
 ) -> None:
     """Give up everything a stranger's code does not need; cannot be undone.
 
@@ -477,6 +467,7 @@ def confine(
         writable: Folders it may write, and files it may use in full.
         readable: Paths it may read beside `readable_paths()`.
         memory_files: It may make files in memory, which no limit of memory counts.
+        connect: It may connect to Unix sockets, those with a path outside of its namespaces and folders too.
     """
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _set_limits(limits)
@@ -487,28 +478,7 @@ def confine(
     if layers.on("capabilities"):
         _drop_capabilities()
     if layers.on("seccomp"):
-        _seccomp(signals_confined=layers.on("pid"), memory_files=memory_files)
-
-
-def confine_tool(
-    layers: Layers, limits: Limits, *, writable: Sequence[str], readable: Sequence[str] = ()
-) -> None:
-    """Give up what a tool of the system's does not need that starts a stranger's process and is told things by it.
-
-    It may open sockets, so it must be alone in a network namespace. The process that it starts calls `confine` beside this.
-
-    Args:
-        layers: What the probe found.
-        limits: What each of its processes may take.
-        writable: Folders it may write, and files it may use in full.
-        readable: Paths it may read beside `readable_paths()`.
-    """
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _set_limits(limits)
-    if layers.on("landlock"):
-        _landlock((*readable_paths(), *readable), (*writable, "/dev/null"), tcp=layers.on("net"))
-    if layers.on("capabilities"):
-        _drop_capabilities()
+        _seccomp(signals_confined=layers.on("pid"), memory_files=memory_files, connect=connect)
 
 
 # --- probe -----------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ WAITING = 0.5
 CONCERNS = 0.1
 """Of the call's time: kernels below that are left out."""
 SECTOR_BYTES, LANES = 32, 32
-NARROWEST_BITS = 32
+NARROWEST_BITS, ASYNC_BITS = 32, 128
 SHOWN = 4
 
 STALLS = {
@@ -223,11 +223,9 @@ def _narrow(each: Kernel, seen: Seen, _: Machine) -> Iterator[Found]:
 
 def _sectors(build: BuildClaim, kind: str) -> float:
     """Return the sectors that one access of a warp takes at best, by the widest that the code has."""
-    widths = (
-        []
-        if build is None
-        else [width_of(each) for each in build.instructions if each.startswith(f"{kind}_")]
-    )
+    widths = [width_of(each) for each in build.instructions if each.startswith(f"{kind}_")]
+    if kind == "load" and build.instructions.get("async_copies"):  # of 16 bytes, unless they cannot be
+        widths.append(ASYNC_BITS)
     return LANES * max([NARROWEST_BITS, *widths]) / 8 / SECTOR_BYTES
 
 
@@ -325,7 +323,7 @@ def _traffic(kernels: Sequence[Kernel], seen: Seen) -> Iterator[Found]:
     if times <= EXTRA or not seen.plan.bytes:
         return
     launches = sum(len(each.launches) for each in kernels)
-    severity = (3.0 + 2.0 * math.log2(times)) * min(1.0, pressure / (1.5 * BUSY_PCT))
+    severity = min(10.0, 3.0 + 2.0 * math.log2(times)) * min(1.0, pressure / (1.5 * BUSY_PCT))
     yield found(
         severity,
         "extra_traffic",

@@ -31,12 +31,10 @@ from adaexplore_mcp.evaluation.sandbox import (
     Limits,
     become_subreaper,
     confine,
-    confine_tool,
     die_with_parent,
     enter_namespaces,
     guard_memory,
     mount_private_proc,
-    raise_loopback,
     unguard_memory,
 )
 from adaexplore_mcp.evaluation.scratch import remove_tree
@@ -68,7 +66,7 @@ MEMORY_FILE_ROLES = {"reference", "synthesis", "gpu_reference"}
 """These hand over files of their own making; a candidate fills those that it is given."""
 
 TOOL_ROLES = {"gpu_profile"}
-"""These start a tool of the system's, and below it a process that confines itself in full. A tool names threads below /proc."""
+"""These start a tool of the system's, which talks by Unix sockets to a process below it that confines itself in full."""
 
 HARNESS_FAILED = 70
 """Exit code of a confined process whose harness raised (EX_SOFTWARE); a stranger's code can make it do so."""
@@ -171,8 +169,6 @@ class Stub:
             mount_private_proc()
         else:
             become_subreaper()
-        if self.request["role"] in TOOL_ROLES and self.layers.on("net"):
-            raise_loopback()
         guard_memory()
         self.folder.mkdir(mode=0o700)
         if self.layers.on("nobody"):
@@ -229,20 +225,17 @@ class Stub:
             role = importlib.import_module(SESSION_ROLES[self.request["role"]])
             if gpu is not None:
                 use_device(gpu["uuid"])
-            nodes, readable = [] if gpu is None else gpu["nodes"], self.request.get("readable", [])
-            if self.request["role"] in TOOL_ROLES:
-                confine_tool(
-                    self.layers, limits, writable=[str(self.folder), *nodes, "/proc"], readable=readable
-                )
-            else:
-                confine(
-                    self.layers,
-                    limits,
-                    # CUDA names its threads by writing below /proc.
-                    writable=[str(self.folder), *([] if gpu is None else (*nodes, "/proc/self/task"))],
-                    readable=readable,
-                    memory_files=self.request["role"] in MEMORY_FILE_ROLES,
-                )
+            tool = self.request["role"] in TOOL_ROLES
+            # CUDA names its threads by writing below /proc; a tool does so for those of another process.
+            named = "/proc" if tool else "/proc/self/task"
+            confine(
+                self.layers,
+                limits,
+                writable=[str(self.folder), *([] if gpu is None else (*gpu["nodes"], named))],
+                readable=self.request.get("readable", []),
+                memory_files=tool or self.request["role"] in MEMORY_FILE_ROLES,
+                connect=tool,
+            )
             full = getattr(role, "prepare", _nothing)()
             connection.send({"full": full or ""})
             if not full:

@@ -1,6 +1,6 @@
 """Starts a profiler and, under it, the process of one candidate; hands over what it found. Runs nothing of the candidate's.
 
-The profiler talks to what it profiles by sockets, so it is confined less than a candidate (see
+The profiler talks to what it profiles by sockets, so it is confined a little less than a candidate (see
 SECURITY.md); the candidate's process confines itself in full before it is given any source. That process gets the server's
 connection by a socket with a name, since a profiler need not pass descriptors on.
 
