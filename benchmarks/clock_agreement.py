@@ -32,6 +32,7 @@ REPEATS = 6
 """Pairs of bursts, one without the profiler and one with it; the first pair warms up."""
 BURST_US = 20_000.0
 MOST_CALLS = 32
+HELD_US = 10_000.0  # more than it takes to launch them, under a profiler too
 NCU_CALLS = 20
 NCU = ("--clock-control", "none", "--cache-control", "none", "--metrics", "gpu__time_duration.sum")
 # --- clocks
@@ -44,7 +45,8 @@ def bursts() -> Bursts:
 
 def by_events(taking: Bursts, call: Call, count: int) -> list[float]:
     """Return the times of calls in one burst, in microseconds."""
-    times, _, _ = taking.burst([call], [[]], count)
+    taking.burst([call], [[]], count, HELD_US)
+    times = taking.times()
     return [value / 1e3 for value in times["device_ns"]]
 
 

@@ -51,7 +51,7 @@ async def search_step(
     agent: Annotated[str, Field(max_length=80, description="Your name, if several work on a run.")] = "",
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0,
     max_steps: Annotated[int, Field(ge=0, le=100_000, description="Budget; 0: 100.")] = 0,
-    preset: Literal["default", "paper"] = "default",
+    preset: Literal["default", "paper", "paper_level3"] = "default",
     start_paths: Annotated[
         list[str], Field(max_length=5, description="Kernels you have, to begin with.")
     ] = [],  # noqa: B006 - as above

@@ -79,8 +79,8 @@ class SearchSettings:
         """Return a preset.
 
         Args:
-            name: default or paper.
-            level: How hard the task is, as KernelBench's level 1, 2 or 3; decides `expand_ratio`.
+            name: default, paper or paper_level3.
+            level: How hard the task is, as KernelBench's level 1, 2 or 3; decides `expand_ratio` where the preset does not.
             **changes: Fields that differ from the preset.
 
         Raises:
@@ -142,4 +142,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "roofline_stop": 0.9,
     },
     "paper": {},
+    "paper_level3": {"expand_ratio": EXPAND_RATIOS[3]},
 }
+"""paper_level3 is the paper's search for tasks as hard as KernelBench's level 3: whole networks."""

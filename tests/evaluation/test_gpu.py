@@ -604,7 +604,8 @@ async def test_a_fused_kernel_is_faster_than_eager_by_as_much_as_it_moves_less(c
 async def test_the_reference_against_itself_is_no_faster_and_no_slower(court):
     outcome = (await timing(court, EAGER, effort="full")).outcome
     (speedup,) = outcome.timing.speedups
-    assert speedup.conclusion == "same", speedup
+    assert speedup.conclusion in {"same", "inconclusive"}, speedup  # two processes differ by a little
+    assert 0.99 < speedup.speedup < 1.01
     assert speedup.high - speedup.low < 0.02
 
 

@@ -363,3 +363,9 @@ def test_every_setting_is_explained():
     page = (Path(__file__).parents[2] / "docs/search.md").read_text(encoding="utf-8")
     for name in SearchSettings.preset("default").to_data():
         assert f"`{name}`" in page, name
+
+
+def test_the_paper_spreads_out_less_on_whole_networks():
+    assert SearchSettings.preset("paper").expand_ratio == 1.0
+    assert SearchSettings.preset("paper_level3") == SearchSettings.preset("paper", level=3)
+    assert SearchSettings.preset("paper_level3").expand_ratio == 0.5

@@ -5,7 +5,8 @@ first calls beside others. Then the GPU is held alone, for the rounds and for wh
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import statistics
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +23,7 @@ from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
-from adaexplore_mcp.evaluation.timing.clock import against_the_clock
+from adaexplore_mcp.evaluation.timing.clock import Burst, against_the_clock
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE, Rounds, take_turns, warm_up
 from adaexplore_mcp.evaluation.timing.side import Side
 from adaexplore_mcp.evaluation.trials import TrialSet
@@ -40,6 +41,8 @@ SLOWED = frozenset({
     "hardware power brake",
 })  # fmt: skip
 """What mars a measurement. A power limit does not: heavy kernels run into it at once, and both sides meet it."""
+CLOCK_BURSTS, CLOCK_CALLS, CLOCK_US = 6, 64, 6_000.0
+"""Of bursts for the judge's clock alone: how many, and with how many calls or for how long at most."""
 DRIFT = 0.05
 """Of the clock of the multiprocessors, from before the rounds to after them."""
 
@@ -141,18 +144,20 @@ class Benchmark:
         begin = self._timeline.begin
         async with AsyncExitStack() as stack:
             async with self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin):
+                begin("preparing " + " and ".join(each.name for each in (candidate, *baselines)))
                 for each in (candidate, *baselines):
                     ours = each is candidate
                     setting = self._setting(
                         compilation if ours else None, [compiled] if ours and compiled is not None else []
                     )
-                    begin(f"preparing {each.name}")
-                    side = await self._open(stack, each, setting, trials)
-                    if await self._tried(side.construct, each, side, times):
-                        if each.tunes or await self._tried(side.first_calls, each, side, times):
-                            sides[each.name] = side
-                    elif ours:
-                        return times
+                    sides[each.name] = await self._open(stack, each, setting, trials)
+                try:
+                    async with anyio.create_task_group() as group:
+                        for each in (candidate, *baselines):
+                            group.start_soon(self._prepare, each, sides, times)
+                except ExceptionGroup as errors:
+                    # They wait for the same workers of ours: the first loss says all there is to say.
+                    raise errors.exceptions[0] from errors
             if len(sides) < 2 or CANDIDATE not in sides:
                 return times
             begin("waiting to time alone")
@@ -164,7 +169,17 @@ class Benchmark:
                             del sides[each.name]
                 if len(sides) > 1 and CANDIDATE in sides:
                     await self._measured(sides, times, alpha)
+            begin("ending what was timed")
         return times
+
+    async def _prepare(self, each: Contender, sides: dict[str, Side], times: WorkloadTimes) -> None:
+        """Make a contender ready beside the others, or leave it out."""
+        side = sides[each.name]
+        ready = await self._tried(side.construct, each, side, times) and (
+            each.tunes or await self._tried(side.first_calls, each, side, times)
+        )
+        if not ready:
+            del sides[each.name]
 
     def _setting(self, compilation: CompileReport | None, files: Sequence[int]) -> Setting:
         load: dict[str, Any] = {
@@ -173,9 +188,7 @@ class Benchmark:
             "timing": True,
             "l2_bytes": self._l2_bytes,
         }
-        return Setting(
-            GpuBuffers(self._pool, self._gpu), load, self._timeout_s, self._timeline.begin, files=files
-        )
+        return Setting(GpuBuffers(self._pool, self._gpu), load, self._timeout_s, _unsaid, files=files)
 
     @staticmethod
     async def _open(stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet) -> Side:
@@ -211,18 +224,21 @@ class Benchmark:
             times.failed[each.name] = why
         return not why
 
-    async def _measured(self, sides: Mapping[str, Side], times: WorkloadTimes, alpha: float) -> None:
+    async def _measured(self, sides: dict[str, Side], times: WorkloadTimes, alpha: float) -> None:
         """Warm up and take turns; once more where the GPU was slowed down meanwhile."""
         candidate = sides[CANDIDATE]
+        contenders = {
+            name: side if name == CANDIDATE else _Baseline(name, side) for name, side in sides.items()
+        }
 
         async def rounds() -> None:
             self._timeline.begin("warming up")
-            counts = await warm_up(sides)
+            counts = await warm_up(contenders)
             for attempt in range(1 + REPEATS):
                 times.before = await anyio.to_thread.run_sync(condition, self._gpu)
                 self._timeline.begin("timing")
                 times.rounds = await take_turns(
-                    sides,
+                    contenders,
                     counts,
                     self._effort,
                     alpha=alpha,
@@ -236,11 +252,28 @@ class Benchmark:
                 again = ", measured again" if attempt < REPEATS else ""
                 times.dirty.append(f"{times.name}: {marred}{again}")
             times.call_us = await candidate.call_times_us()
+            times.clock = await self._confirmed(candidate, times.rounds.bursts[CANDIDATE], counts[CANDIDATE])
 
-        contender = Contender(CANDIDATE, candidate.candidate)
-        if await self._tried(rounds, contender, candidate, times):
-            times.clock = against_the_clock(times.rounds.bursts[CANDIDATE], self._flush_us)
+        try:
+            done = await self._tried(rounds, Contender(CANDIDATE, candidate.candidate), candidate, times)
+        except _BaselineLostError as lost:
+            times.failed[lost.name] = lost.why
+            del sides[lost.name]
+            if len(sides) > 1:
+                await self._measured(sides, times, alpha)
+            return
+        if done:
             self._baselines_by_the_clock(times)
+
+    async def _confirmed(self, candidate: Side, bursts: Sequence[Burst], count: int) -> Clock | None:
+        """Hold a candidate's times against the clock; with longer bursts where those of the rounds are too short for it."""
+        clock = against_the_clock(bursts, self._flush_us)
+        if clock != "unconfirmed" or count == 1:
+            return clock
+        latency_us = statistics.median(value for burst in bursts for value in burst.device_us)
+        longer = max(2 * count, min(CLOCK_CALLS, round(CLOCK_US / latency_us)))
+        more = [await candidate.burst(longer, check=False) for _ in range(CLOCK_BURSTS)]
+        return against_the_clock([*bursts, *more], self._flush_us)
 
     def _baselines_by_the_clock(self, times: WorkloadTimes) -> None:
         """Leave out baselines whose claims the judge's clock contradicts: a task is a stranger's code too."""
@@ -248,6 +281,39 @@ class Benchmark:
             if against_the_clock(times.rounds.bursts[name], self._flush_us) is None:
                 times.failed[name] = "the judge's clock contradicts the times that its process gives"
                 del times.rounds.bursts[name]
+
+
+class _BaselineLostError(Exception):
+    """A baseline could not be timed any further, which is no fault of the candidate's."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name = name
+        self.why = why
+
+
+class _Baseline:
+    """A baseline among contenders; see `rounds.Timed`."""
+
+    def __init__(self, name: str, side: Side) -> None:
+        self._name = name
+        self._side = side
+
+    async def burst(self, count: int, *, check: bool) -> Burst:
+        """Time calls; see `Side.burst`.
+
+        Raises:
+            _BaselineLostError: It failed.
+        """
+        try:
+            return await self._side.burst(count, check=check)
+        except (Decided, SessionTimeoutError, SessionEndedError, FrameError) as error:
+            why = f"it failed while it was timed ({type(error).__name__})"
+            raise _BaselineLostError(self._name, why) from error
+
+
+def _unsaid(_: str) -> None:
+    """Do not say what one of several does that are made ready side by side."""
 
 
 def _marred(before: Condition, after: Condition) -> str:

@@ -231,7 +231,7 @@ def _sentence(
         "same": f"As fast within 1 % ({interval.ratio:.4g} times)",
         "inconclusive": f"No difference is certain yet ({interval.ratio:.3g} times)",
     }[conclude(interval)]
-    ends = f"95 % interval {interval.low:.3g} to {interval.high:.3g}" + (f"; {worst}" if worst else "")
+    ends = f"95 % interval {interval.low:.4g} to {interval.high:.4g}" + (f"; {worst}" if worst else "")
     rests = (
         f"policy {definition.policy.precision}, class {precision_class or 'not known'}, baseline {baseline}"
     )

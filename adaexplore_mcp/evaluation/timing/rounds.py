@@ -23,13 +23,13 @@ NARROW, NARROW_LONG = 0.01, 0.005
 BURST_US = 1_500.0
 MOST_CALLS = 16
 """In a burst. Behind more the host, which launches them while the device is held, would be what takes time."""
-LONE_US = 5_000.0
+LONE_US = 10_000.0
 """Calls from this length on are timed one by one: the judge's clock sees each. Of shorter ones every other burst has twice as
 many, so that it sees the difference."""
 WARM_S, MOST_WARM_S = 0.04, 0.5
 STEADY, STEADY_US = 0.02, 0.3
 """Two bursts of one contender differ by less than this share, or by less than that: it is warm."""
-CHECKED_SHARE = 0.25
+CHECKED_SHARE = 0.1
 """Of the rounds, by chance: in these the outputs of a timed call are judged; always in two of them."""
 
 

@@ -80,7 +80,8 @@ def answer(candidate: "CandidateProcess") -> None:
             message: Reply = {"ok": candidate.operations[request["op"]](request, descriptors)}
         except BaseException as error:  # noqa: BLE001 - see above
             message = {"failure": candidate.failure(error), "findings": candidate.findings()}
-        message["integrity"] = candidate.integrity(thorough=request["op"] == "finish")
+        if request["op"] not in candidate.at_once:
+            message["integrity"] = candidate.integrity(thorough=request["op"] == "finish")
         connection.send(message)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -116,6 +117,9 @@ class OutOfTime(BaseException):
 
 class CandidateProcess:
     """What one process knows of its candidate, and what it answers."""
+
+    at_once: frozenset[str] = frozenset()
+    """Operations whose reply is timed: it does not wait for a look at what the candidate did to its process."""
 
     def __init__(self, connection: Connection, folder: Path, engine: Engine) -> None:
         self.connection = connection

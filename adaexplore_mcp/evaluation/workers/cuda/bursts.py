@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from adaexplore_mcp.evaluation.workers.cuda.hold import Hold
+from adaexplore_mcp.evaluation.workers.cuda.memory import forget_persisting_lines
 from adaexplore_mcp.evaluation.workers.trees import map_leaves
 
 __all__ = ["Bursts", "Gauge"]
@@ -97,6 +98,7 @@ class Bursts:
         kept: Any = None
         with _no_grad():
             _synchronize()
+            forget_persisting_lines()
             self._hold.begin(held_us)
             first.record()
             ahead = _now()
@@ -116,7 +118,7 @@ class Bursts:
             late = first.query()
             queued = _now()
             _synchronize()
-        return {"host_ns": (queued - ahead) / count, "late": late}, kept, chosen % len(calls)
+        return {"host_ns": (queued - ahead) // count, "late": late}, kept, chosen % len(calls)
 
     def times(self) -> dict[str, Any]:
         """Return what the calls of the last burst took, and all of it, in nanoseconds."""

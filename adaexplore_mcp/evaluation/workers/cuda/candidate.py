@@ -46,6 +46,8 @@ def run(connection: Connection, folder: Path) -> None:
 class _TimedProcess(CandidateProcess):
     """A candidate's process whose calls can be timed."""
 
+    at_once = frozenset({"burst"})
+
     def __init__(self, connection: Connection, folder: Path, engine: CudaEngine) -> None:
         super().__init__(connection, folder, engine)
         self._bursts: Bursts | None = None

@@ -8,6 +8,7 @@ outlives the process that made it and travels over our sockets like any other.
 A mapping ends where its pages end: an access beyond it is an illegal access, not somebody else's memory.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -20,6 +21,7 @@ __all__ = [
     "DeviceMemory",
     "DriverError",
     "allocate",
+    "forget_persisting_lines",
     "granularity",
     "open_memory",
     "supported",
@@ -27,6 +29,7 @@ __all__ = [
 
 POSIX_FILE_DESCRIPTOR = 1  # CUmemAllocationHandleType
 PINNED, DEVICE, READ_WRITE = 1, 1, 3  # CUmemAllocationType, CUmemLocationType, CUmemAccess_flags
+PERSISTING_L2_BYTES = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 SUPPORTS_DESCRIPTORS = 103  # CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
 
 
@@ -55,6 +58,16 @@ class _Access(ctypes.Structure):
 def _properties() -> _Properties:
     location = _Location(DEVICE, torch.cuda.current_device())
     return _Properties(PINNED, POSIX_FILE_DESCRIPTOR, location, None, (ctypes.c_ubyte * 8)())
+
+
+def forget_persisting_lines() -> None:
+    """Let nothing keep a part of the L2 cache for itself: reading other memory would not put it out.
+
+    Does nothing on GPUs before compute capability 8.0, which have no such part.
+    """
+    with contextlib.suppress(DriverError):
+        call("cuCtxSetLimit", PERSISTING_L2_BYTES, ctypes.c_size_t(0))
+        call("cuCtxResetPersistingL2Cache")
 
 
 def supported() -> bool:

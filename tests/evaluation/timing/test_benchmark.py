@@ -1,0 +1,226 @@
+"""A benchmark's order of things, with contenders that are made up on a GPU that is none."""
+
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport
+from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.devices import Condition, Gpu
+from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.session import EndReport, SessionEndedError, SessionTimeoutError
+from adaexplore_mcp.evaluation.timeline import Timeline
+from adaexplore_mcp.evaluation.timing import benchmark
+from adaexplore_mcp.evaluation.timing.baselines import Contender
+from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
+from adaexplore_mcp.evaluation.timing.clock import Burst
+from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
+from adaexplore_mcp.models import Policy, Workload
+
+pytestmark = pytest.mark.anyio
+
+GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1 << 37, (9, 0))
+QUIET = Condition(sm_mhz=1_980)
+
+
+class Lock:
+    how = "a lock"
+
+    @asynccontextmanager
+    async def shared(self, report):
+        yield
+
+    alone = shared
+
+
+class Made:
+    """Stands for `Side`: a contender whose calls take a microsecond count, and which fails where it is told to."""
+
+    def __init__(self, world, name, latency_us=100.0, fails=None, error=None):
+        self.world, self.name, self.latency_us, self.fails, self.error = world, name, latency_us, fails, error
+        self.seen = NumericsReport()
+        self.candidate = Candidate(b"", "kernelbench", "Model", Policy())
+        self.closed = False
+        self.noise_us = 0.0
+        self.counts = []
+
+    async def _do(self, step):
+        self.world.append((self.name, step))
+        await anyio.lowlevel.checkpoint()
+        if step == self.fails:
+            raise self.error
+
+    async def construct(self):
+        await self._do("construct")
+
+    async def first_calls(self):
+        await self._do("first calls")
+
+    async def burst(self, count, *, check):
+        await self._do("burst")
+        self.counts.append(count)
+        total = count * (self.latency_us + 30)
+        noise = self.noise_us * (len(self.counts) * 7 % 10) / 10
+        return Burst([self.latency_us] * count, total, 2_000 + total + 300 + noise, 2_000)
+
+    async def call_times_us(self):
+        return [self.latency_us + 40]
+
+    def close(self):
+        self.closed = True
+
+
+class Bench:
+    def __init__(self, monkeypatch, *sides, conditions=()):
+        self.world = []
+        self.stages = []
+        self.sides = {side.name: side for side in sides}
+        for side in sides:
+            side.world = self.world
+        conditions = iter(conditions)
+        monkeypatch.setattr(benchmark, "condition", lambda _: next(conditions, QUIET))
+        self.devices = Devices([GPU], {GPU.uuid: Lock()})
+        self.benchmark = Benchmark(
+            None,
+            self.devices,
+            GPU,
+            l2_bytes=1 << 26,
+            flush_us=30.0,
+            effort="quick",
+            timeout_s=5,
+            timeline=Timeline(self.stages.append),
+        )
+
+        async def opened(stack, each, setting, trials):
+            stack.callback(self.sides[each.name].close)
+            return self.sides[each.name]
+
+        monkeypatch.setattr(self.benchmark, "_open", opened)
+
+    async def times(self, *, tunes=()):
+        contenders = [
+            Contender(name, side.candidate, tunes=name in tunes) for name, side in self.sides.items()
+        ]
+        return await self.benchmark.workload(
+            Plan(workload=Workload(name="default")),
+            None,
+            contenders[0],
+            contenders[1:],
+            compilation=CompileReport(),
+            compiled=None,
+            needed_bytes=1 << 20,
+            alpha=0.05,
+        )
+
+
+def side(name=CANDIDATE, **given):
+    return Made([], name, **given)
+
+
+async def test_everything_but_timing_and_tuning_is_done_beside_others(monkeypatch):
+    bench = Bench(
+        monkeypatch, side(), side("eager", latency_us=200.0), side("max_autotune", latency_us=150.0)
+    )
+    times = await bench.times(tunes={"max_autotune"})
+    assert times.clock == "confirmed"
+    assert len(times.rounds) == 20
+    alone = bench.stages.index("waiting to time alone")
+    assert bench.stages[:alone] == ["preparing candidate and eager and max_autotune"]
+    assert bench.stages[alone + 1] == "tuning max_autotune"
+    first = [name for name, step in bench.world if step == "first calls"]
+    assert sorted(first[:2]) == [CANDIDATE, "eager"]
+    assert first[2] == "max_autotune"
+    assert all(each.closed for each in bench.sides.values())
+    assert bench.devices.running(GPU) == 0
+
+
+@pytest.mark.parametrize("fails", ["construct", "first calls", "burst"])
+async def test_a_baseline_that_fails_costs_the_candidate_nothing(monkeypatch, fails):
+    broken = side("compile", fails=fails, error=SessionEndedError(EndReport()))
+    bench = Bench(monkeypatch, side(), side("eager", latency_us=200.0), broken)
+    times = await bench.times()
+    assert list(times.failed) == ["compile"]
+    assert times.seen.clean
+    assert times.clock == "confirmed"
+    assert times.rounds.interval("eager", 0.05).ratio == pytest.approx(2.0)
+
+
+async def test_without_any_baseline_left_nothing_is_timed(monkeypatch):
+    bench = Bench(monkeypatch, side(), side("eager", fails="construct", error=Decided()))
+    times = await bench.times()
+    assert times.failed == {"eager": "it gave a wrong result"}
+    assert len(times.rounds) == 0
+    assert times.seen.clean
+
+
+@pytest.mark.parametrize(
+    ("error", "shows"),
+    [
+        (SessionEndedError(EndReport()), lambda seen: seen.ended is not None),
+        (SessionTimeoutError(EndReport(), 5), lambda seen: seen.timed_out_s == 5),
+    ],
+)
+@pytest.mark.parametrize("fails", ["construct", "burst"])
+async def test_a_candidate_that_fails_says_how(monkeypatch, fails, error, shows):
+    bench = Bench(monkeypatch, side(fails=fails, error=error), side("eager"))
+    times = await bench.times()
+    assert shows(times.seen)
+    assert not times.failed
+
+
+async def test_claims_that_cannot_be_are_not_believed(monkeypatch):
+    liar = side(latency_us=100.0)
+    told = liar.burst
+
+    async def burst(count, *, check):
+        seen = await told(count, check=check)
+        return Burst([5.0] * count, seen.total_us, seen.wall_us, seen.held_us)
+
+    liar.burst = burst
+    times = await Bench(monkeypatch, liar, side("eager")).times()
+    assert times.clock is None
+
+
+async def test_what_the_clock_is_too_coarse_for_is_timed_in_longer_bursts(monkeypatch):
+    short = side(latency_us=30.0)
+    short.noise_us = 200.0
+    times = await Bench(monkeypatch, short, side("eager")).times()
+    assert times.clock == "confirmed"
+    assert len(times.rounds) == 20
+    assert short.counts[-6:] == [64] * 6
+    tiny = side(latency_us=2.0)
+    tiny.noise_us = 200.0
+    assert (await Bench(monkeypatch, tiny, side("eager")).times()).clock == "unconfirmed"
+
+
+async def test_a_baseline_that_lies_is_left_out(monkeypatch):
+    liar = side("eager", latency_us=100.0)
+    told = liar.burst
+
+    async def burst(count, *, check):
+        seen = await told(count, check=check)
+        return Burst([500.0] * count, seen.total_us, seen.wall_us, seen.held_us)
+
+    liar.burst = burst
+    times = await Bench(monkeypatch, side(), liar).times()
+    assert times.clock == "confirmed"
+    assert list(times.failed) == ["eager"]
+    assert "judge's clock" in times.failed["eager"]
+
+
+async def test_a_gpu_that_was_slowed_down_is_measured_again(monkeypatch):
+    hot = Condition(sm_mhz=1_200, throttled=("hardware thermal slowdown",))
+    bench = Bench(monkeypatch, side(), side("eager"), conditions=[QUIET, hot, QUIET, QUIET])
+    times = await bench.times()
+    assert times.dirty == ["default: hardware thermal slowdown, measured again"]
+    assert times.after == QUIET
+
+
+async def test_a_gpu_that_stays_slow_is_said_to_be(monkeypatch):
+    slow = [QUIET, Condition(sm_mhz=1_500)] * 3
+    times = await Bench(monkeypatch, side(), side("eager"), conditions=slow).times()
+    assert len(times.dirty) == 3
+    assert times.dirty[-1] == "default: the clock went from 1980 to 1500 MHz"
