@@ -9,7 +9,7 @@ from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.handles import content_handle, new_handle
 from adaexplore_mcp.memory_store.records import ArtifactRecord, ReceiptRecord, from_json, to_json
 from adaexplore_mcp.memory_store.runrecords import read_node_handle
-from adaexplore_mcp.models import ArtifactRef, Outcome
+from adaexplore_mcp.models import ArtifactRef, Outcome, Profile
 
 if TYPE_CHECKING:
     from sqlite_utils import Database as Sqlite
@@ -113,6 +113,37 @@ class EvaluationTable:
         await self._database.write(record)
         return outcome
 
+    async def keep_profile(
+        self, profile: Profile, source: bytes, texts: Sequence[tuple[str, str]]
+    ) -> Profile:
+        """Keep what a profile was made from, and its candidate, in one transaction; a profile itself is made anew.
+
+        Args:
+            profile: Of a candidate of a task that is kept already.
+            source: The candidate.
+            texts: Kind and text of each artifact.
+
+        Returns:
+            The profile, completed with its artifacts.
+        """
+        kept = [(new_handle("art"), kind, _storable(text)) for kind, text in texts]
+
+        def keep(sqlite: "Sqlite") -> None:
+            now = time.time()
+            keep_candidate(sqlite, source)
+            sqlite.conn.executemany(
+                "INSERT INTO profile_artifacts (artifact_id, task_id, candidate_id, kind, text, size, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (id_, profile.task_id, candidate_id_of(source), kind, text, len(text), now)
+                    for id_, kind, text in kept
+                ],
+            )
+
+        await self._database.write(keep)
+        artifacts = [ArtifactRef(artifact_id=id_, kind=kind, size=len(text)) for id_, kind, text in kept]
+        return profile.model_copy(update={"artifacts": [*profile.artifacts, *artifacts]})
+
     async def outcomes(self, task_id: str, candidate_id: str = "", limit: int = 20) -> list[Outcome]:
         """Return the outcomes of a task, latest first, of one candidate where its id is given."""
 
@@ -168,8 +199,9 @@ class EvaluationTable:
 
         def artifact(sqlite: "Sqlite") -> ArtifactRecord | None:
             rows = sqlite.query(
-                "SELECT artifact_id, kind, text, created_at FROM artifacts WHERE artifact_id = ?",
-                [artifact_id],
+                "SELECT artifact_id, kind, text, created_at FROM artifacts WHERE artifact_id = ?"
+                " UNION ALL SELECT artifact_id, kind, text, created_at FROM profile_artifacts WHERE artifact_id = ?",
+                [artifact_id, artifact_id],
             )
             return next((ArtifactRecord(**row) for row in rows), None)
 

@@ -332,6 +332,20 @@ def _bounds_speeds(sqlite: Database) -> None:
         sqlite.execute(statement)
 
 
+def _profile_artifacts(sqlite: Database) -> None:
+    sqlite.execute(
+        """CREATE TABLE profile_artifacts (
+            artifact_id TEXT PRIMARY KEY,
+            task_id TEXT NOT NULL REFERENCES tasks (task_id),
+            candidate_id TEXT NOT NULL REFERENCES candidates (candidate_id),
+            kind TEXT NOT NULL,
+            text TEXT NOT NULL,
+            size INTEGER NOT NULL,
+            created_at REAL NOT NULL
+        ) STRICT"""
+    )
+
+
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
@@ -340,6 +354,7 @@ STEPS = {
     "0006_adapt": _adapt,
     "0007_ceilings": _ceilings,
     "0008_bounds_speeds_operators": _bounds_speeds,
+    "0009_profile_artifacts": _profile_artifacts,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 

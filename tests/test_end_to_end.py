@@ -139,6 +139,22 @@ def test_a_synthetic_task_is_drawn_attempted_and_learned_from(server):
     assert report["operators_known"] > 200
 
 
+def test_a_kernel_is_profiled_against_another(server, task_id):
+    other = server.called("compile_and_verify", task_id=task_id, kernel=kernel())["candidate_id"]
+    twice = kernel("tl.load(x_ptr + o + 0 * tl.program_id(0), mask=o < n) + y")
+    profile = server.called("profile_kernel", task_id=task_id, kernel=twice, against=other)
+    assert profile["against"] == other
+    assert profile["differences"]
+    assert "No counter was read" in profile["notes"][0]
+    itself = server.called("profile_kernel", task_id=task_id, node_id=other, against=f"node:{other}")
+    assert itself["differences"] == ["Nothing in their compiled code and launches differs."]
+    assert "no baseline 'own'" in server.refused(
+        "profile_kernel", task_id=task_id, kernel=twice, against="own"
+    )
+    said = server.refused("profile_kernel", task_id=task_id, kernel=twice, against="cand_unknown")
+    assert "There is no candidate 'cand_unknown'" in said
+
+
 def test_a_request_that_is_wrong_starts_no_worker(home):
     with served(home) as server:
         said = server.refused("compile_and_verfy", task_id="task_1", kernel=kernel())

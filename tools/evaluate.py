@@ -141,6 +141,9 @@ async def profile_kernel(
     kernel_path: KernelPath = "",
     node_id: Node = "",
     workload: Annotated[str, Field(max_length=80, description="Default: the first.")] = "",
+    against: Annotated[
+        str, Field(max_length=120, description="own or an id as in node_id: say what differs.")
+    ] = "",
     target: Annotated[Literal["", Target], Field(description="GPU to compile for, without one.")] = "",
     timeout_seconds: TimeLimit = TIME_LIMIT_S,
     wait_seconds: Wait = DEFAULT_WAIT_S,
@@ -149,7 +152,7 @@ async def profile_kernel(
 ) -> JobAnswer:
     """Say what holds a kernel back: three causes at most, each with its evidence, how that is known, and a remedy.
 
-    Reads compiled code and launches; judges nothing.
+    By hardware counters of one call on the GPU where they can be read, else by compiled code and launches; judges nothing.
     """
     services = services_of(ctx)
     wait_s = wait_of(services, wait_seconds)
@@ -160,9 +163,10 @@ async def profile_kernel(
     )
 
     async def profile(report: Report) -> Profile:
-        return await services.evaluations.profile(request, workload, report)
+        return await services.evaluations.profile(request, workload, report, against)
 
-    result = await _waited(ctx, "profile_kernel", request, profile, wait_s, workload=workload)
+    more = {"workload": workload, "against": against}
+    result = await _waited(ctx, "profile_kernel", request, profile, wait_s, **more)
     return answer(result.to_wire(), response_format)
 
 

@@ -15,6 +15,9 @@ __all__ = ["BUDGET_CHARACTERS", "shorten"]
 BUDGET_CHARACTERS = 2100
 """About 600 tokens at 3.6 characters each, for the structured content and for the text."""
 
+WHOLE = frozenset({"instructions", "causes"})
+"""Fields of answers that are left as they are."""
+
 Data = dict[str, Any]
 Step = Callable[[Data], bool]
 """Makes one thing smaller in place; says whether there was anything to do."""
@@ -27,9 +30,8 @@ def shorten(data: Data) -> Data:
     """
     if isinstance(result := data.get("result"), dict):
         return data | {"result": shorten(result)}
-    if (
-        _size(data) <= BUDGET_CHARACTERS or "instructions" in data
-    ):  # a task to work on is of use as a whole only
+    # A task to work on is of use as a whole only, and a profile is bounded by itself.
+    if _size(data) <= BUDGET_CHARACTERS or data.keys() & WHOLE:
         return data
     data, omitted = copy.deepcopy(data), []
     for name, step in STEPS:

@@ -13,12 +13,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
@@ -28,7 +27,8 @@ from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.planning import collect, examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import Between, make_gpu_trials, make_trials, trial_count
-from adaexplore_mcp.evaluation.profiling import Machine, Seen
+from adaexplore_mcp.evaluation.profile_run import ProfileRun
+from adaexplore_mcp.evaluation.profiles import Profiled
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
@@ -38,11 +38,13 @@ from adaexplore_mcp.evaluation.timing.clock import Ceilings
 from adaexplore_mcp.evaluation.timing.intervals import ALPHA
 from adaexplore_mcp.evaluation.timing.report import Timed, with_times
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
-from adaexplore_mcp.evaluation.trials import Attachment, Audit, TrialSet
+from adaexplore_mcp.evaluation.trials import Audit, TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import Verification
-from adaexplore_mcp.evaluation.workers.targets import target as target_of
 from adaexplore_mcp.models import Effort, Outcome, Target, Workload
+
+if TYPE_CHECKING:
+    from adaexplore_mcp.evaluation.counters.counting import Counted
 
 __all__ = ["CPU", "Evaluation", "Evaluator", "Race"]
 
@@ -118,6 +120,7 @@ class Evaluator:
         self._hidden: dict[str, tuple[list[Plan], int]] = {}
         self._chance = random.SystemRandom()
         self._ceilings: dict[str, Ceilings] = {}
+        self._uncounted: dict[str, Counted] = {}
         self._kept = KeptTrials({gpu.uuid: int(KEPT_SHARE * gpu.memory_bytes) for gpu in self.devices.gpus})
 
     # --- tasks
@@ -623,7 +626,8 @@ class Evaluator:
         target: Target | None,
         timeout_s: float,
         report: Report,
-    ) -> tuple[CompileReport, Seen, Machine]:
+        count: bool = False,
+    ) -> Profiled:
         """Compile one candidate at one workload's own sizes, and return what its code and launches show.
 
         Args:
@@ -631,31 +635,35 @@ class Evaluator:
             plan: Of the workload.
             source: The candidate.
             target: What to compile for; the GPU that is used, or the default, otherwise.
-            timeout_s: Limit of the compilation.
+            timeout_s: Limit of the compilation, and of importing it on the GPU.
             report: Told what is being done.
+            count: Read the counters of one call too, where it compiles for a GPU that is used.
 
         Raises:
+            TaskError: The task's reference is at fault.
             WorkerError: Workers of ours failed.
         """
-        described: str | Mapping[str, Any] = target or self._target
-        if target is None and self.devices.gpus:
-            described = await self.pool.properties(self.devices.gpus[0])
-        candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
-        compilation = Compilation(
-            self.pool, candidate, target=described, timeout_s=timeout_s, report=report, jobs=self._jobs
+        gpu = self.devices.gpus[0] if target is None and self.devices.gpus else None
+        run = ProfileRun(
+            self.pool,
+            self.devices,
+            Candidate(source, definition.format, definition.candidate_entry, definition.policy),
+            plan,
+            target or self._target,
+            gpu,
+            timeout_s,
+            report,
+            self._jobs,
         )
-        try:
-            compiled = await compilation.run(
-                changes=plan.changes,
-                init=Attachment(plan.init_outline, None),
-                inputs=Attachment(plan.inputs_outline, None),
-                fake=True,
-            )
-        finally:
-            await compilation.close()
-        known = target_of(described)
-        machine = Machine(known.name, known.multiprocessors)
-        return compiled, Seen(plan, compiled.builds, compiled.facts, compiled.launch_bytes), machine
+        if gpu is None or not count:
+            return await run.compiled()
+
+        async def trials_on(gpu: Gpu) -> TrialSet:
+            once = plan.model_copy(update={"once": True})
+            make = partial(_again_if_lost, partial(make_gpu_trials, self.pool, definition, once, gpu))
+            return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
+
+        return await run.counted(trials_on, bytes_needed(plan, 1), self._uncounted)
 
     # --- life
 

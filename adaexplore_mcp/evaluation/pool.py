@@ -36,14 +36,17 @@ from adaexplore_mcp.evaluation.session import Session
 from adaexplore_mcp.evaluation.supervisor import descendants
 from adaexplore_mcp.evaluation.wire import FrameError
 
-__all__ = ["Role", "WorkerPool", "Workers"]
+__all__ = ["SESSION_LIFE_S", "TOOL_BYTES", "Role", "WorkerPool", "Workers", "nodes_of"]
 
 ParentKind = Literal["interpret", "compile", "cuda"]
-Role = Literal["candidate", "reference", "compile", "synthesis", "gpu_candidate", "gpu_reference"]
+Role = Literal[
+    "candidate", "reference", "compile", "synthesis", "gpu_candidate", "gpu_reference", "gpu_profile"
+]
 
 SPARE_ROLES: frozenset[Role] = frozenset({"candidate", "compile", "gpu_candidate"})
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 SPARE_LIFE_S = 600.0
+TOOL_BYTES = 4 << 30  # a profiler, and torch imported anew below it
 ROOM_FOR_SPARES = 32 << 30
 SESSION_LIFE_S = (
     7200.0  # a stub ends its session after this, whatever the server does; deadlines end it long before
@@ -429,10 +432,10 @@ class WorkerPool:
             "op": "session",
             "role": role,
             "session": name,
-            "memory_bytes": self.memory_bytes,
+            "memory_bytes": self.memory_bytes + (TOOL_BYTES if role == "gpu_profile" else 0),
             "lifetime_s": SESSION_LIFE_S,
             "readable": list(readable),
-            "gpu": None if gpu is None else {"uuid": gpu.uuid, "nodes": [gpu.node, *CONTROL_NODES]},
+            "gpu": None if gpu is None else {"uuid": gpu.uuid, "nodes": nodes_of(gpu)},
         }
         for attempt in (1, 2):
             workers = await self.workers()
@@ -500,6 +503,11 @@ class WorkerPool:
                     msg = f"The judge gave no answer: {error or f'none within {JUDGE_S:g} s'}."
                     raise WorkerLostError(msg) from error
         raise AssertionError("unreachable")
+
+
+def nodes_of(gpu: Gpu) -> list[str]:
+    """Return the files that a process needs in order to use a GPU."""
+    return [gpu.node, *CONTROL_NODES]
 
 
 def _judge_of(gpu: Gpu) -> str:

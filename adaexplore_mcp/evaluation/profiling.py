@@ -7,15 +7,25 @@ ranked by how much of the time they usually cost: what stops a multiprocessor fr
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, quoted
-from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts
 from adaexplore_mcp.evaluation.definition import Plan
-from adaexplore_mcp.evaluation.reporting import compiled_kernels
-from adaexplore_mcp.models import Basis, Bound, Cause, Profile
+from adaexplore_mcp.models import Basis, Bound, Cause
 
-__all__ = ["Machine", "Seen", "bound_of", "causes", "profile_of"]
+__all__ = [
+    "EXTRA",
+    "FULL_WAVES",
+    "LOW_OCCUPANCY",
+    "Found",
+    "Machine",
+    "Seen",
+    "bound_of",
+    "causes",
+    "found",
+    "looks",
+    "width_of",
+    "worst",
+]
 
 SHOWN = 3
 FULL_WAVES = 2.0
@@ -25,6 +35,8 @@ EXTRA = 1.5
 LOW_OCCUPANCY = 0.25
 MANY_LAUNCHES = 8
 WIDE_BITS = 64
+MANY_SINGLE = 24
+"""Loads of one element of shared memory per thread in a kernel: a reduction has a few."""
 REPEATED = 4
 """Narrow loads of one thread in a kernel from which on they were not one element each."""
 TENSOR_FLOPS_PER_BYTE = 8.0
@@ -79,16 +91,31 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
+    """A cause and how much it matters.
+
+    Args:
+        severity: From 1, worth a word, to 12: nothing else matters beside it.
+        cause: As it is told.
+    """
+
     severity: float
     cause: Cause
 
 
 def causes(seen: Seen, machine: Machine) -> list[Cause]:
-    """Return what holds a candidate back, the worst first, three at most."""
-    found = [each for look in LOOKS for each in look(seen, machine)]
-    found.sort(key=lambda each: -each.severity)
-    return [each.cause for each in found[:SHOWN]]
+    """Return what holds a candidate back, by its code and launches, the worst first, three at most."""
+    return worst(looks(seen, machine))
+
+
+def looks(seen: Seen, machine: Machine) -> list[Found]:
+    """Return everything that the code and the launches show, in no order."""
+    return [each for look in LOOKS for each in look(seen, machine)]
+
+
+def worst(every: Sequence[Found]) -> list[Cause]:
+    """Return the three that matter most, the worst first."""
+    return [each.cause for each in sorted(every, key=lambda each: -each.severity)[:SHOWN]]
 
 
 def bound_of(seen: Seen, *, bytes_us: float, flops_us: float, measured_us: float | None) -> Bound:
@@ -109,55 +136,13 @@ def bound_of(seen: Seen, *, bytes_us: float, flops_us: float, measured_us: float
     return "arithmetic" if flops_us > moved_us else "memory"
 
 
-def profile_of(compiled: CompileReport, seen: Seen, machine: Machine, given: Mapping[str, Any]) -> Profile:
-    """Return what compiling a candidate showed of what holds it back.
-
-    Args:
-        compiled: The compilation.
-        seen: What it does.
-        machine: For which GPU.
-        given: Fields that say what was asked for.
-    """
-    if not compiled.compiled:
-        failure = compiled.failure
-        why = (
-            f"{failure.type}: {quoted(failure.message)}"
-            if failure is not None
-            else "its process ended, or took too long"
-        )
-        return Profile(
-            summary=f"Not profiled: it does not compile for {machine.name} as it stands ({why}).",
-            next_step="compile_and_verify says where.",
-            **given,
-        )
-    found = causes(seen, machine)
-    library = seen.facts.library_flops / seen.plan.flops if seen.plan.flops else 0.0
-    notes = [
-        "No counter was read and nothing was timed: causes are from the compiled code and the sizes of launches."
-    ]
-    if library > 0.5:
-        operators = ", ".join(seen.facts.library_operators[:3])
-        notes.append(
-            f"torch's own operators ({operators}) do {library:.0%} of the task's FLOPs, of which nothing is said here."
-        )
-    worst = f"{found[0].evidence}." if found else "nothing in its code or launches stands out."
-    return Profile(
-        summary=f"Most likely: {worst}" if found else f"Compiled for {machine.name}: {worst}",
-        next_step=found[0].remedy if found else "Time it with benchmark_kernel.",
-        causes=found,
-        kernels=compiled_kernels([*seen.launched()]),
-        notes=notes,
-        **given,
-    )
-
-
 # --- looks -----------------------------------------------------------------------------------------------
 
 
-def _spills(seen: Seen, _: Machine) -> Iterator[_Found]:
+def _spills(seen: Seen, _: Machine) -> Iterator[Found]:
     for build in seen.launched():
         if build.spill_bytes:
-            yield _found(
+            yield found(
                 math.log2(max(2, build.spill_bytes / 8)),
                 "spilled_registers",
                 build.kernel,
@@ -168,7 +153,7 @@ def _spills(seen: Seen, _: Machine) -> Iterator[_Found]:
             )
 
 
-def _tiny_grid(seen: Seen, machine: Machine) -> Iterator[_Found]:
+def _tiny_grid(seen: Seen, machine: Machine) -> Iterator[Found]:
     for build in seen.launched():
         grid = seen.facts.grids.get(build.kernel)
         if grid is None:
@@ -177,7 +162,7 @@ def _tiny_grid(seen: Seen, machine: Machine) -> Iterator[_Found]:
         waves = programs / machine.multiprocessors
         busy = seen.launch_bytes.get(build.kernel, 0)
         if waves < FULL_WAVES and busy > programs * 4096:
-            yield _found(
+            yield found(
                 8.0 * (1 - waves / FULL_WAVES) if waves >= 1 else 6.0 + 6.0 * (1 - waves),
                 "tiny_grid",
                 build.kernel,
@@ -187,16 +172,32 @@ def _tiny_grid(seen: Seen, machine: Machine) -> Iterator[_Found]:
             )
 
 
-def _narrow(seen: Seen, _: Machine) -> Iterator[_Found]:
+def _conflicts(seen: Seen, _: Machine) -> Iterator[Found]:
+    for build in seen.launched():
+        single = build.instructions.get("shared_single", 0)
+        if single >= MANY_SINGLE:
+            yield found(
+                3.0 + min(3.0, math.log2(single / MANY_SINGLE + 1)),
+                "bank_conflicts",
+                build.kernel,
+                f"{build.kernel} reads shared memory one element at a time ({single} times per thread): where lanes lie a "
+                "multiple of 32 words apart, they wait for one bank",
+                "Change the order in which lanes meet shared memory: another block shape, order of axes or index; avoid tl.gather "
+                "with a stride of 32 words between lanes.",
+                "inferred",
+            )
+
+
+def _narrow(seen: Seen, _: Machine) -> Iterator[Found]:
     for build in seen.launched():
         counts = build.instructions
-        narrow = sum(count for kind, count in counts.items() if _bits(kind) and _bits(kind) < WIDE_BITS)
-        wide = sum(count for kind, count in counts.items() if _bits(kind) >= WIDE_BITS)
+        narrow = sum(count for kind, count in counts.items() if width_of(kind) and width_of(kind) < WIDE_BITS)
+        wide = sum(count for kind, count in counts.items() if width_of(kind) >= WIDE_BITS)
         if narrow >= REPEATED and narrow > 2 * wide and not counts.get("async_copies"):
             widths = ", ".join(
-                f"{count} of {_bits(kind)} bits" for kind, count in counts.items() if _bits(kind)
+                f"{count} of {width_of(kind)} bits" for kind, count in counts.items() if width_of(kind)
             )
-            yield _found(
+            yield found(
                 5.0 + min(3.0, math.log2(narrow / REPEATED + 1)),
                 "narrow_access",
                 build.kernel,
@@ -208,13 +209,13 @@ def _narrow(seen: Seen, _: Machine) -> Iterator[_Found]:
             )
 
 
-def _traffic(seen: Seen, _: Machine) -> Iterator[_Found]:
+def _traffic(seen: Seen, _: Machine) -> Iterator[Found]:
     if not seen.plan.bytes:
         return
     times = seen.traffic / seen.plan.bytes
     if times > EXTRA:
         launches = sum(seen.facts.launches.values())
-        yield _found(
+        yield found(
             3.0 + 2.0 * math.log2(times),
             "extra_traffic",
             "",
@@ -225,14 +226,14 @@ def _traffic(seen: Seen, _: Machine) -> Iterator[_Found]:
         )
 
 
-def _tensor_cores(seen: Seen, _: Machine) -> Iterator[_Found]:
+def _tensor_cores(seen: Seen, _: Machine) -> Iterator[Found]:
     own = seen.plan.flops - seen.facts.library_flops
     if own < TENSOR_FLOPS_PER_BYTE * max(1, seen.plan.bytes) or own < seen.plan.flops / 2:
         return
     kernels = list(seen.launched())
     if kernels and not any(build.instructions.get("tensor_core") for build in kernels):
-        yield _found(
-            7.0,
+        yield found(
+            10.0,
             "no_tensor_cores",
             "",
             f"{own / 1e9:.1f} GFLOP of products are done without a tensor-core instruction in any kernel",
@@ -242,14 +243,14 @@ def _tensor_cores(seen: Seen, _: Machine) -> Iterator[_Found]:
         )
 
 
-def _occupancy(seen: Seen, _: Machine) -> Iterator[_Found]:
+def _occupancy(seen: Seen, _: Machine) -> Iterator[Found]:
     for build in seen.launched():
         if (
             build.occupancy is not None
             and build.occupancy < LOW_OCCUPANCY
             and not build.instructions.get("tensor_core")
         ):
-            yield _found(
+            yield found(
                 4.0 * (1 - build.occupancy / LOW_OCCUPANCY) + 1.0,
                 "low_occupancy",
                 build.kernel,
@@ -260,10 +261,10 @@ def _occupancy(seen: Seen, _: Machine) -> Iterator[_Found]:
             )
 
 
-def _launches(seen: Seen, _: Machine) -> Iterator[_Found]:
+def _launches(seen: Seen, _: Machine) -> Iterator[Found]:
     launches = sum(seen.facts.launches.values()) + sum(seen.facts.operators.values())
     if launches >= MANY_LAUNCHES and seen.plan.bytes < SMALL_BYTES:
-        yield _found(
+        yield found(
             2.0 + math.log2(launches / MANY_LAUNCHES),
             "many_launches",
             "",
@@ -273,11 +274,11 @@ def _launches(seen: Seen, _: Machine) -> Iterator[_Found]:
         )
 
 
-def _slow_arithmetic(seen: Seen, _: Machine) -> Iterator[_Found]:
+def _slow_arithmetic(seen: Seen, _: Machine) -> Iterator[Found]:
     wide = any(each.dtype == "float64" for each in (*seen.plan.inputs, *seen.plan.outputs))
     for build in seen.launched():
         if build.instructions.get("fp64") and not wide:
-            yield _found(
+            yield found(
                 5.0,
                 "float64",
                 build.kernel,
@@ -287,11 +288,12 @@ def _slow_arithmetic(seen: Seen, _: Machine) -> Iterator[_Found]:
             )
 
 
-Look = Callable[[Seen, Machine], Iterator[_Found]]
+Look = Callable[[Seen, Machine], Iterator[Found]]
 LOOKS: Sequence[Look] = (
     _spills,
     _tiny_grid,
     _narrow,
+    _conflicts,
     _traffic,
     _tensor_cores,
     _occupancy,
@@ -300,11 +302,12 @@ LOOKS: Sequence[Look] = (
 )
 
 
-def _found(severity: float, name: str, kernel: str, evidence: str, remedy: str, basis: Basis) -> _Found:  # noqa: PLR0917 - the columns of a table
-    return _Found(severity, Cause(name=name, kernel=kernel, evidence=evidence, remedy=remedy, basis=basis))
+def found(severity: float, name: str, kernel: str, evidence: str, remedy: str, basis: Basis) -> Found:  # noqa: PLR0917 - the columns of a table
+    """Return a cause."""
+    return Found(severity, Cause(name=name, kernel=kernel, evidence=evidence, remedy=remedy, basis=basis))
 
 
-def _bits(kind: str) -> int:
+def width_of(kind: str) -> int:
     """Return the width of a kind of access to memory; 0 of any other instruction."""
     name, _, bits = kind.partition("_")
     return int(bits) if name in {"load", "store"} and bits.isdigit() else 0

@@ -328,7 +328,7 @@ _X32_BIT = 0x4000_0000
 _Instruction = tuple[int, int, int, int]
 
 
-def _seccomp_program(*, signals_confined: bool, memory_files: bool) -> list[_Instruction]:
+def _seccomp_program(*, signals_confined: bool, memory_files: bool, connect: bool) -> list[_Instruction]:
     """Return the filter: a list of (code, jump if true, jump if false, operand)."""
     architecture, column = _ARCHITECTURES[platform.machine()]
     program: list[_Instruction] = [
@@ -339,7 +339,8 @@ def _seccomp_program(*, signals_confined: bool, memory_files: bool) -> list[_Ins
         (_AT_LEAST, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _REFUSE),
     ]
-    for numbers in (*_DENIED.values(), *(() if memory_files else (_MEMFD_CREATE,))):
+    denied = [numbers for name, numbers in _DENIED.items() if not (connect and name == "connect")]
+    for numbers in (*denied, *(() if memory_files else (_MEMFD_CREATE,))):
         program += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
     program += [
         (_EQUAL, 0, 1, _CLONE3),
@@ -387,10 +388,10 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def _seccomp(*, signals_confined: bool, memory_files: bool) -> None:
+def _seccomp(*, signals_confined: bool, memory_files: bool, connect: bool = False) -> None:
     if platform.machine() not in _ARCHITECTURES or sys.byteorder != "little":
         raise OSError(errno.ENOSYS, f"no seccomp filter for {platform.machine()}")
-    steps = _seccomp_program(signals_confined=signals_confined, memory_files=memory_files)
+    steps = _seccomp_program(signals_confined=signals_confined, memory_files=memory_files, connect=connect)
     packed = b"".join(struct.pack("HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = _FilterProgram(len(packed) // 8, ctypes.addressof(buffer))
@@ -454,6 +455,7 @@ def confine(
     writable: Sequence[str],
     readable: Sequence[str] = (),
     memory_files: bool = False,
+    connect: bool = False,
 ) -> None:
     """Give up everything a stranger's code does not need; cannot be undone.
 
@@ -465,6 +467,7 @@ def confine(
         writable: Folders it may write, and files it may use in full.
         readable: Paths it may read beside `readable_paths()`.
         memory_files: It may make files in memory, which no limit of memory counts.
+        connect: It may connect to Unix sockets, those with a path outside of its namespaces and folders too.
     """
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _set_limits(limits)
@@ -475,7 +478,7 @@ def confine(
     if layers.on("capabilities"):
         _drop_capabilities()
     if layers.on("seccomp"):
-        _seccomp(signals_confined=layers.on("pid"), memory_files=memory_files)
+        _seccomp(signals_confined=layers.on("pid"), memory_files=memory_files, connect=connect)
 
 
 # --- probe -----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from adaexplore_mcp.models.outcomes import (
     Target,
     VerifyRequest,
 )
-from adaexplore_mcp.models.profile import Basis, Bound, Cause, Profile
+from adaexplore_mcp.models.profile import Basis, Bound, Cause, MeasuredKernel, Profile
 from adaexplore_mcp.models.rules import (
     Review,
     ReviewAction,
@@ -96,6 +96,7 @@ __all__ = [
     "Latency",
     "Learned",
     "LibraryOps",
+    "MeasuredKernel",
     "NodeRow",
     "Outcome",
     "Parameter",

@@ -8,12 +8,18 @@ from typing import get_args
 import anyio.to_thread
 
 from adaexplore_mcp.errors import AdaExploreError, NotFoundError, WorkerError
+from adaexplore_mcp.evaluation.buffers import DeviceFullError
+from adaexplore_mcp.evaluation.counters.counting import NEEDED_LAYERS
+from adaexplore_mcp.evaluation.counters.ncu import find as find_ncu
+from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu, usage
 from adaexplore_mcp.evaluation.evaluator import CPU, Evaluator, Race
 from adaexplore_mcp.evaluation.gpu_verification import occupants
-from adaexplore_mcp.evaluation.profiling import profile_of
-from adaexplore_mcp.evaluation.timing.baselines import NODE, baseline
-from adaexplore_mcp.evaluation.timing.clock import Ceilings
+from adaexplore_mcp.evaluation.profiles import Least, Profiled, differences, profile_of
+from adaexplore_mcp.evaluation.sandbox import Layers
+from adaexplore_mcp.evaluation.timing.baselines import NODE, OWN, baseline
+from adaexplore_mcp.evaluation.timing.clock import Ceilings, least_us
+from adaexplore_mcp.evaluation.timing.report import arithmetic_of
 from adaexplore_mcp.memory_store import Store, candidate_id_of
 from adaexplore_mcp.models import (
     BenchmarkRequest,
@@ -112,14 +118,19 @@ class EvaluationService:
                 await self._store.ceilings.put(uuid, software, asdict(ceilings))
         return outcome
 
-    async def profile(self, request: VerifyRequest, workload: str, report: Report) -> Profile:
+    async def profile(
+        self, request: VerifyRequest, workload: str, report: Report, against: str = ""
+    ) -> Profile:
         """Say what holds one candidate back at one workload; see `ports.Evaluations`.
 
         Raises:
-            NotFoundError: There is no such task or workload.
+            NotFoundError: There is no such task, workload or node.
+            RequestError: The task has no kernel of its owner's to compare with.
+            TaskError: The task's reference is at fault.
             WorkerError: A worker of ours failed; the candidate is not to blame.
         """
         task = await self._tasks.known(request.task_id, report)
+        definition = task.definition
         names = [plan.workload.name for plan in task.plans]
         if workload and workload not in names:
             raise NotFoundError(
@@ -127,22 +138,52 @@ class EvaluationService:
                 "Name one of these.",
             )
         plan = task.plans[names.index(workload) if workload else 0]
-        compiled, seen, machine = await self._evaluator.profile(
-            task.definition,
-            plan,
-            request.source,
-            target=request.target or None,
-            timeout_s=request.timeout_s,
-            report=report,
-        )
-        candidate_id = await self._store.evaluations.keep_candidate(request.source)
+        other = b""
+        if against:
+            named = against if against == OWN or against.startswith(NODE) else f"{NODE}{against}"
+            other = baseline(named, definition, await self._node(named)).candidate.source
+
+        async def profiled(source: bytes) -> Profiled:
+            return await self._evaluator.profile(
+                definition,
+                plan,
+                source,
+                target=request.target or None,
+                timeout_s=request.timeout_s,
+                report=report,
+                count=request.device != CPU,
+            )
+
+        found = await profiled(request.source)
+        compared = differences(await profiled(other), found) if other else []
         given = {
             "task_id": request.task_id,
-            "candidate_id": candidate_id,
+            "candidate_id": candidate_id_of(request.source),
             "workload": plan.workload.name,
-            "target": machine.name,
+            "target": found.machine.name,
+            "against": against,
+            "differences": compared,
         }
-        return profile_of(compiled, seen, machine, given)
+        profile = profile_of(found, await self._least(definition, plan, found, report), given)
+        raw = found.counted.raw if found.counted is not None else ""
+        kept = [("counters", raw)] if raw else []
+        return await self._store.evaluations.keep_profile(profile, request.source, kept)
+
+    async def _least(self, definition: Definition, plan: Plan, found: Profiled, report: Report) -> Least:
+        """Return the least time for a task's bytes and FLOPs where something was measured to compare it with."""
+        if found.gpu is None or not found.measured_us:
+            return Least()
+        software = await self._software()
+        known = (await self._store.ceilings.all(software)).get(found.gpu.uuid)
+        if known is None:
+            try:
+                known = asdict(await self._evaluator.ceilings(found.gpu, report))
+            except DeviceFullError:
+                return Least()
+            await self._store.ceilings.put(found.gpu.uuid, software, known)
+        return Least(
+            *least_us(plan.bytes, plan.flops, Ceilings(**known), arithmetic_of(definition, plan, None))
+        )
 
     async def _node(self, name: str) -> bytes:
         """Return the source behind a baseline `node:<id>`; nothing for the others.
@@ -259,6 +300,7 @@ class EvaluationService:
             Check(name="torch", state="ok", detail=versions.get("torch", "?")),
             Check(name="triton", state="ok", detail=versions.get("triton", "?")),
             *(await self._gpus()),
+            *(await self._counters(workers.layers)),
             _isolation(workers.layers.level, workers.layers.state),
         ]
         return [*checks, await self._real_run()]
@@ -288,6 +330,18 @@ class EvaluationService:
                 continue
             checks.append(Check(name="gpu", state="ok", detail=detail))
         return checks
+
+    async def _counters(self, layers: Layers) -> list[Check]:
+        """Examine whether hardware counters may be read on the GPUs; a profile is less sharp without."""
+        if not self._evaluator.devices.gpus:
+            return []
+        tool = await anyio.to_thread.run_sync(find_ncu)
+        missing = ", ".join(name for name in NEEDED_LAYERS if not layers.on(name))
+        if not tool.problem and not missing:
+            return [Check(name="counters", state="ok", detail=f"Nsight Compute {tool.version} ({tool.path})")]
+        why = tool.problem or f"a profiler is not let near a candidate without {missing}"
+        remedy = "profile_kernel goes by compiled code, and by torch's profiler for times."
+        return [Check(name="counters", state="warn", detail=why, remedy=remedy)]
 
     async def _real_run(self) -> Check:
         """Judge a kernel that is known to be right."""

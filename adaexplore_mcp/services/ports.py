@@ -109,16 +109,20 @@ class Evaluations(Protocol):
         """
         ...
 
-    async def profile(self, request: VerifyRequest, workload: str, report: Report) -> Profile:
+    async def profile(
+        self, request: VerifyRequest, workload: str, report: Report, against: str = ""
+    ) -> Profile:
         """Say what holds one candidate back at one workload.
 
         Args:
-            request: The candidate; nothing is kept of it but its source.
+            request: The candidate; its source is kept, and what a profiler said of it.
             workload: Its name; empty for the first.
             report: Told what is being done.
+            against: own, or an id of the candidate to compare it with; empty for none.
 
         Raises:
-            NotFoundError: There is no such task or workload.
+            NotFoundError: There is no such task, workload or candidate.
+            RequestError: The task has no kernel of its owner's.
             WorkerError: A worker of ours failed; the candidate is not to blame.
         """
         ...

@@ -1,7 +1,6 @@
 """Kernels with one known fault each: it is named first. Compiled for real, never run."""
 
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,14 @@ from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.profiles import Least, differences, profile_of
 from adaexplore_mcp.evaluation.profiling import Machine, Seen, bound_of, causes
 from adaexplore_mcp.models import Workload
+from tests.support.faults import FAULTS, HEALTHY, task_source
 
 pytestmark = pytest.mark.anyio
 
 H200 = Machine("sm_90", 132)
-HEAD = "import torch\nfrom torch import nn\nimport triton\nimport triton.language as tl\n"
 
 
 @pytest.fixture(scope="module")
@@ -32,104 +32,42 @@ async def evaluator(tmp_path_factory):
     await evaluator.aclose()
 
 
-def task(forward, inputs):
-    source = (
-        f"import torch\nfrom torch import nn\nclass Model(nn.Module):\n    def forward(self, *xs):\n        return {forward}\n\n"
-        f"def get_inputs():\n    return {inputs}\n\ndef get_init_inputs():\n    return []\n"
-    )
+def definition_of(forward, inputs):
+    source = task_source(forward, inputs)
     return Definition(format="kernelbench", files={"task.py": source}, entry="Model")
 
 
-def module(kernel, body):
-    forward = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
-    return f"{HEAD}\n{textwrap.dedent(kernel)}\nclass ModelNew(nn.Module):\n    def forward(self, x):\n{forward}\n"
-
-
-COPY = """
-@triton.jit
-def kernel(x_ptr, y_ptr, n, rows, BLOCK: tl.constexpr):
-    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    {load}
-    tl.store(y_ptr + o, x + 1, mask=o < n)
-"""
-LAUNCH = """
-y = torch.empty_like(x)
-kernel[(triton.cdiv(x.numel(), 2048),)](x, y, x.numel(), x.shape[0], BLOCK=2048)
-return y
-"""
-CONTIGUOUS = "x = tl.load(x_ptr + o, mask=o < n)"
-SUM = """
-@triton.jit
-def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    o = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n, BLOCK):
-        total += tl.load(x_ptr + tl.program_id(0) * n + start + o, mask=start + o < n, other=0.0)
-    tl.store(y_ptr + tl.program_id(0), tl.sum(total))
-"""
-PRODUCT = """
-@triton.jit
-def kernel(x_ptr, y_ptr, K, BM: tl.constexpr, BK: tl.constexpr):
-    m, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BK)
-    n = tl.program_id(1) * BM + tl.arange(0, BM)
-    acc = tl.zeros((BM, BM), dtype=tl.float32)
-    for start in range(0, K, BK):
-        a = tl.load(x_ptr + m[:, None] * K + (start + k)[None, :])
-        b = tl.load(x_ptr + n[:, None] * K + (start + k)[None, :])
-        acc = tl.dot(a, tl.trans(b), acc{options})
-    tl.store(y_ptr + m[:, None] * 4096 + n[None, :], acc)
-"""
-PRODUCT_LAUNCH = """
-y = torch.empty(4096, 4096, device=x.device)
-kernel[(4096 // {block}, 4096 // {block})](x, y, 4096, BM={block}, BK=32, num_warps={warps})
-return y
-"""
-WIDE = "[torch.randn(1 << 13, 1 << 13)]"
-ELEMENTWISE = task("xs[0] + 1", WIDE)
-MATRIX = task("xs[0] @ xs[0].T", "[torch.randn(4096, 4096)]")
-
-FAULTS = {
-    "narrow_access": (ELEMENTWISE, module(COPY.format(load="x = tl.load(x_ptr + (o % rows) * rows + o // rows, mask=o < n)"), LAUNCH)),
-    "spilled_registers": (MATRIX, module(PRODUCT.format(options=""), PRODUCT_LAUNCH.format(block=256, warps=4))),
-    "tiny_grid": (
-        task("xs[0].sum(1)", "[torch.randn(4, 1 << 22)]"),
-        module(SUM, "y = torch.empty(4, device=x.device)\nkernel[(4,)](x, y, x.shape[1], BLOCK=4096)\nreturn y"),
-    ),
-    "no_tensor_cores": (
-        MATRIX,
-        module(PRODUCT.format(options=", input_precision='ieee'"), PRODUCT_LAUNCH.format(block=64, warps=8)),
-    ),
-    "extra_traffic": (
-        task("xs[0] + 4", "[torch.randn(1 << 13, 1 << 13).half()]"),
-        module(
-            COPY.format(load=CONTIGUOUS),
-            "x = x.float()\n" + "\n".join("y = torch.empty_like(x); kernel[(triton.cdiv(x.numel(), 2048),)](x, y, x.numel(), 1, BLOCK=2048); x = y" for _ in range(4)) + "\nreturn x.half()",
-        ),
-    ),
-}  # fmt: skip
+async def profiled(evaluator, forward, inputs, candidate):
+    definition = definition_of(forward, inputs)
+    (plan,) = await evaluator.examine(definition, lambda _: None)
+    return await evaluator.profile(
+        definition, plan, candidate.encode(), target="sm_90", timeout_s=60, report=lambda _: None
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_the_one_fault_of_a_kernel_is_named_first(evaluator, fault):
-    definition, candidate = FAULTS[fault]
-    (plan,) = await evaluator.examine(definition, lambda _: None)
-    report, seen, machine = await evaluator.profile(
-        definition, plan, candidate.encode(), target="sm_90", timeout_s=60, report=lambda _: None
-    )
-    assert report.compiled, report.failure
-    found = causes(seen, machine)
+    seen = await profiled(evaluator, *FAULTS[fault])
+    assert seen.compiled.compiled, seen.compiled.failure
+    found = causes(seen.seen, seen.machine)
     assert found, seen
     assert found[0].name == fault, found
     assert all(len(f"{each.evidence} {each.remedy}") < 500 for each in found)
 
 
 async def test_a_kernel_without_a_fault_has_none(evaluator):
-    (plan,) = await evaluator.examine(ELEMENTWISE, lambda _: None)
-    candidate = module(COPY.format(load=CONTIGUOUS), LAUNCH)
-    _, seen, machine = await evaluator.profile(
-        ELEMENTWISE, plan, candidate.encode(), target="sm_90", timeout_s=60, report=lambda _: None
-    )
-    assert causes(seen, machine) == []
+    seen = await profiled(evaluator, *HEALTHY)
+    assert causes(seen.seen, seen.machine) == []
+
+
+async def test_without_counters_a_digest_says_so_and_what_differs_from_another_candidate(evaluator):
+    one, other = [await profiled(evaluator, *each) for each in (FAULTS["narrow_access"], HEALTHY)]
+    profile = profile_of(one, Least(), {"task_id": "task_x"})
+    assert profile.causes[0].basis == "from binary"
+    assert "No counter was read" in profile.notes[0]
+    (difference,) = differences(one, other)
+    assert "load 128 instead of 0" in difference
+    assert differences(other, other) == ["Nothing in their compiled code and launches differs."]
 
 
 def seen_of(launch_bytes=100, nbytes=100, **facts):

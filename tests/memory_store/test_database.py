@@ -53,7 +53,7 @@ async def test_the_database_is_made_at_its_first_use_with_wal_and_strict_tables(
         assert sqlite.journal_mode == "wal"
         ours = [table for table in sqlite.tables if not table.name.startswith("_")]
         assert {table.name for table in ours} == {
-            "tasks", "candidates", "ceilings", "outcomes", "receipts", "artifacts", "jobs", "told_trials",
+            "tasks", "candidates", "ceilings", "outcomes", "receipts", "artifacts", "profile_artifacts", "jobs", "told_trials",
             "runs", "steps", "nodes", "shown",
             "rules", "rule_failures", "rule_support", "rule_tasks", "rule_totals", "rule_fixes", "rule_uses",
             "rule_versions", "rule_tritons", "rule_changes", "rule_speeds",

@@ -3,8 +3,8 @@ import time
 import pytest
 
 from adaexplore_mcp.errors import StoreError
-from adaexplore_mcp.memory_store import JobRecord, Owner, Store, TaskRecord
-from adaexplore_mcp.models import Evidence, Outcome, TaskSummary
+from adaexplore_mcp.memory_store import JobRecord, Owner, Store, TaskRecord, candidate_id_of
+from adaexplore_mcp.models import Evidence, Outcome, Profile, TaskSummary
 
 pytestmark = pytest.mark.anyio
 
@@ -191,3 +191,15 @@ async def test_jobs_are_listed_latest_first(store):
         await store.jobs.start(job(job_id))
     assert [one.job_id for one in await store.jobs.recent(2)] == ["job_c", "job_b"]
     assert await store.jobs.ids() == ["job_c", "job_b", "job_a"]
+
+
+async def test_what_a_profiler_said_is_kept_beside_the_candidate(store):
+    await store.tasks.put(task(1))
+    profile = Profile(summary="Most likely: x.", task_id="task_1")
+    kept = await store.evaluations.keep_profile(profile, b"source", [("counters", "a,\ud800b")])
+    (artifact,) = kept.artifacts
+    assert (artifact.kind, artifact.size) == ("counters", 4)
+    assert (await store.evaluations.artifact(artifact.artifact_id)).text == "a,?b"
+    bare = await store.evaluations.keep_profile(profile, b"other", [])
+    assert bare.artifacts == []
+    assert await store.evaluations.candidate(candidate_id_of(b"other")) == b"other"

@@ -204,7 +204,7 @@ class StandInEvaluations:
         timing = Timing(effort=request.effort, device="cuda:0 (stand-in)", speedups=[speedup])
         return outcome.model_copy(update={"timing": timing})
 
-    async def profile(self, request, workload, report):
+    async def profile(self, request, workload, report, against=""):
         cause = Cause(name="tiny_grid", evidence="2 programs", remedy="Give each less.", basis="inferred")
         return Profile(
             summary="Most likely: 2 programs.", task_id=request.task_id, workload=workload, causes=[cause]

@@ -7,9 +7,10 @@ from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition
 
-__all__ = ["MODES", "NODE", "Contender", "baseline"]
+__all__ = ["MODES", "NODE", "OWN", "Contender", "baseline"]
 
 NODE = "node:"
+OWN = "own"
 MODES = {"compile": "default", "max_autotune": "max-autotune-no-cudagraphs"}
 """Of torch.compile, by baseline. CUDA graphs would write all outputs of a task to the same memory."""
 COMPILED = "Compiled"
@@ -62,17 +63,17 @@ def baseline(name: str, definition: Definition, node: bytes = b"") -> Contender:
     def of(source: bytes, entry: str) -> Candidate:
         return Candidate(source, definition.format, entry, definition.policy)
 
-    if name == "own":
+    if name == OWN:
         if not definition.baseline:
             raise RequestError(
                 "This task has no kernel of its owner's, so there is no baseline 'own'.",
                 "Time against eager, compile or max_autotune, or register the task with baseline_path.",
             )
         node = definition.baseline.encode()
-    if name == "own" or name.startswith(NODE):
+    if name == OWN or name.startswith(NODE):
         return Contender(name, of(node, definition.candidate_entry), tunes=AUTOTUNES in node)
     if name != "eager" and name not in MODES:
-        known = ", ".join(["own", "eager", *MODES, f"{NODE}<candidate_id>"])
+        known = ", ".join([OWN, "eager", *MODES, f"{NODE}<candidate_id>"])
         raise RequestError(f"There is no baseline {name!r}.", f"Use one of {known}.")
     source, package = _reference(definition)
     if name == "eager":

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from adaexplore_mcp.models import Clock
 
-__all__ = ["Burst", "Ceilings", "Estimate", "against_the_clock", "estimate", "impossible", "roofline_us"]
+__all__ = [
+    "Burst",
+    "Ceilings",
+    "Estimate",
+    "against_the_clock",
+    "estimate",
+    "impossible",
+    "least_us",
+    "roofline_us",
+]
 
 DISAGREEMENT = 0.10
 """How far a claim may be from what the judge's clock shows."""
@@ -138,9 +147,13 @@ def roofline_us(nbytes: int, flops: int, ceilings: Ceilings, arithmetic: str) ->
         ceilings: Of the GPU.
         arithmetic: In which the FLOPs may be done: fp32 for `match` on a float32 task, and so on.
     """
+    return max(least_us(nbytes, flops, ceilings, arithmetic))
+
+
+def least_us(nbytes: int, flops: int, ceilings: Ceilings, arithmetic: str) -> tuple[float, float]:
+    """Return the least time for a task's bytes, and for its FLOPs, in microseconds; see `roofline_us`."""
     rate = ceilings.flops_per_s.get(arithmetic, 0.0)
-    compute = flops / rate if rate else 0.0
-    return 1e6 * max(nbytes / ceilings.copy_bytes_per_s, compute)
+    return 1e6 * nbytes / ceilings.copy_bytes_per_s, 1e6 * flops / rate if rate else 0.0
 
 
 def impossible(median_us: float, bound_us: float) -> bool:

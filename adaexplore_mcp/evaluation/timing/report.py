@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.timing.intervals import (
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE, quartiles
 from adaexplore_mcp.models import Effort, Latency, Outcome, Speedup, Timing, WorkloadSpeedup
 
-__all__ = ["Timed", "with_times"]
+__all__ = ["Timed", "arithmetic_of", "with_times"]
 
 ARITHMETIC = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 """Of a task's FLOPs by the dtype of its first floating input; float32 by what the policy allows."""
@@ -95,7 +95,7 @@ def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcom
             continue
         _, median, _ = quartiles(times.rounds.latencies(CANDIDATE))
         bound = roofline_us(
-            plan.bytes, plan.flops, timed.ceilings, GENEROUS[_arithmetic(definition, plan, None)]
+            plan.bytes, plan.flops, timed.ceilings, GENEROUS[arithmetic_of(definition, plan, None)]
         )
         if impossible(median, bound):
             what = f"{median:.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
@@ -122,7 +122,7 @@ def _refused(outcome: Outcome, check: str, why: str) -> Outcome:
     )
 
 
-def _arithmetic(definition: Definition, plan: Plan, precision_class: str | None) -> str:
+def arithmetic_of(definition: Definition, plan: Plan, precision_class: str | None) -> str:
     """Return the arithmetic in which a task's FLOPs may be done."""
     dtypes = [each.dtype for each in plan.inputs if each.dtype.startswith(("float", "bfloat"))]
     if dtypes and dtypes[0] in ARITHMETIC:
@@ -156,7 +156,9 @@ def _timing(definition: Definition, timed: Timed, precision_class: str | None) -
 
 
 def _bound(definition: Definition, plan: Plan, timed: Timed, precision_class: str | None) -> float:
-    return roofline_us(plan.bytes, plan.flops, timed.ceilings, _arithmetic(definition, plan, precision_class))
+    return roofline_us(
+        plan.bytes, plan.flops, timed.ceilings, arithmetic_of(definition, plan, precision_class)
+    )
 
 
 def _latency(times: WorkloadTimes, bound_us: float) -> Latency:

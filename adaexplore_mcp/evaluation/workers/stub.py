@@ -51,6 +51,7 @@ SESSION_ROLES = {
     "synthesis": "adaexplore_mcp.evaluation.workers.synthesis",
     "gpu_candidate": "adaexplore_mcp.evaluation.workers.cuda.candidate",
     "gpu_reference": "adaexplore_mcp.evaluation.workers.cuda.reference",
+    "gpu_profile": "adaexplore_mcp.evaluation.workers.cuda.profiler",
 }
 """Modules whose `run(connection, folder)` is the confined process's work. `prepare()`, where they have one, comes before,
 and may say that there is no memory for it."""
@@ -63,6 +64,9 @@ GUARDED_ROLES = {"reference"}
 
 MEMORY_FILE_ROLES = {"reference", "synthesis", "gpu_reference"}
 """These hand over files of their own making; a candidate fills those that it is given."""
+
+TOOL_ROLES = {"gpu_profile"}
+"""These start a tool of the system's, which talks by Unix sockets to a process below it that confines itself in full."""
 
 HARNESS_FAILED = 70
 """Exit code of a confined process whose harness raised (EX_SOFTWARE); a stranger's code can make it do so."""
@@ -221,13 +225,16 @@ class Stub:
             role = importlib.import_module(SESSION_ROLES[self.request["role"]])
             if gpu is not None:
                 use_device(gpu["uuid"])
+            tool = self.request["role"] in TOOL_ROLES
+            # CUDA names its threads by writing below /proc; a tool does so for those of another process.
+            named = "/proc" if tool else "/proc/self/task"
             confine(
                 self.layers,
                 limits,
-                # CUDA names its threads by writing below /proc.
-                writable=[str(self.folder), *([] if gpu is None else (*gpu["nodes"], "/proc/self/task"))],
+                writable=[str(self.folder), *([] if gpu is None else (*gpu["nodes"], named))],
                 readable=self.request.get("readable", []),
-                memory_files=self.request["role"] in MEMORY_FILE_ROLES,
+                memory_files=tool or self.request["role"] in MEMORY_FILE_ROLES,
+                connect=tool,
             )
             full = getattr(role, "prepare", _nothing)()
             connection.send({"full": full or ""})

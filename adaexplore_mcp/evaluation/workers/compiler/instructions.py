@@ -11,6 +11,7 @@ ACCESS = re.compile(
 COUNTED = {
     "tensor_core": re.compile(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\b"),
     "async_copies": re.compile(r"\bcp\.async\.(?!commit|wait)\w+"),
+    "shared_single": re.compile(r"\bld\.(?:\w+\.)*shared(?:::\w+)?\.[bfsu](?:8|16|32)\b"),
     "atomics": re.compile(r"\b(?:atom|red)\.(?:\w+\.)*global\b"),
     "fp64": re.compile(r"\b(?:add|mul|fma|sub|div)\.(?:\w+\.)*f64\b"),
     "divisions": re.compile(r"\bdiv\.(?:\w+\.)*f32\b"),

@@ -9,6 +9,7 @@ or torch, autotuners choose by the clock, and `l2_bytes` is given; then it answe
 * `times`: what those calls took.
 * `timed`: with memory for them, the outputs of one of those calls, left to chance, as they were right after it.
 * `seen`: `slots`, `mutates`: one call each, as its caller sees it.
+* `profiled`: `slot`: `kernels`, the name and `ns` of each in one call, by torch's profiler.
 """
 
 import functools
@@ -23,6 +24,7 @@ from adaexplore_mcp.evaluation.workers.candidate import CandidateProcess, Reply,
 from adaexplore_mcp.evaluation.workers.cuda.bursts import Bursts
 from adaexplore_mcp.evaluation.workers.cuda.engine import CudaEngine
 from adaexplore_mcp.evaluation.workers.cuda.start import start_if_room
+from adaexplore_mcp.evaluation.workers.cuda.watched import kernel_times
 
 __all__ = ["prepare", "run"]
 
@@ -56,6 +58,7 @@ class _TimedProcess(CandidateProcess):
             "times": self.times,
             "timed": self.timed,
             "seen": self.seen,
+            "profiled": self.profiled,
         }
 
     def load(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
@@ -87,6 +90,14 @@ class _TimedProcess(CandidateProcess):
         """Time calls as their caller sees them."""
         assert self._bursts is not None
         return {"call_ns": self._bursts.seen(*self._calls(request))}
+
+    def profiled(self, request: Mapping[str, Any], _: Sequence[int]) -> Reply:
+        """Take the time of each kernel in one call."""
+        assert self.function is not None
+        assert self.watch is not None
+        self.phase = self.watch.phase = "run"
+        slot = self.slots[request["slot"]]
+        return {"kernels": kernel_times(self.function, (slot.args, slot.kwargs))}
 
     def _calls(self, request: Mapping[str, Any]) -> tuple[list[Any], list[list[tuple[Tensor, Tensor]]]]:
         """Return the calls with each slot's inputs, and copies of the inputs that a call changes."""

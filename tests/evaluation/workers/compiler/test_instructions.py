@@ -76,5 +76,5 @@ def test_kinds_are_told_from_their_names():
     """
     assert instructions(ptx) == {
         "load_32": 1, "load_128": 1, "load_64": 1, "store_16": 1,
-        "tensor_core": 1, "async_copies": 1, "fp64": 1, "divisions": 1,
+        "tensor_core": 1, "async_copies": 1, "shared_single": 1, "fp64": 1, "divisions": 1,
     }  # fmt: skip
