@@ -49,6 +49,10 @@ class Interval:
         """Half the interval's width over the ratio, on the logarithmic scale on which it is symmetric."""
         return math.log(self.high / self.low) / 2
 
+    def widened(self, by: float) -> "Interval":
+        """Return it with so much more on either side, on that scale."""
+        return Interval(self.ratio, self.low * math.exp(-by), self.high * math.exp(by))
+
 
 def interval_of(log_ratios: Sequence[float], alpha: float = ALPHA) -> Interval:
     """Return the interval of a ratio after some rounds, each with its logarithmic ratio.
@@ -62,16 +66,14 @@ def interval_of(log_ratios: Sequence[float], alpha: float = ALPHA) -> Interval:
     return Interval(math.exp(mean), math.exp(mean - width), math.exp(mean + width))
 
 
-def between_processes(interval: Interval, baseline_us: float, ours_us: float) -> Interval:
-    """Widen an interval by what other processes would have shown.
+def between_processes(baseline_us: float, ours_us: float) -> float:
+    """Return by how much a ratio may differ in other processes, on the logarithmic scale.
 
     Args:
-        interval: From the rounds.
         baseline_us: Latency of the baseline.
         ours_us: And of the candidate.
     """
-    more = math.exp(math.hypot(BETWEEN_PROCESSES_US / baseline_us, BETWEEN_PROCESSES_US / ours_us))
-    return Interval(interval.ratio, interval.low / more, interval.high * more)
+    return math.hypot(BETWEEN_PROCESSES_US / baseline_us, BETWEEN_PROCESSES_US / ours_us)
 
 
 def _radius(rounds: int, alpha: float) -> float:

@@ -1,6 +1,5 @@
 """What a benchmark found, in words and numbers: latencies, speedups with their intervals, share of what the GPU can do."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,7 +11,6 @@ from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, estimate, im
 from adaexplore_mcp.evaluation.timing.intervals import (
     ALPHA,
     Interval,
-    between_processes,
     combine,
     conclude,
 )
@@ -217,8 +215,7 @@ def _speedup(
 
 
 def _interval(times: WorkloadTimes, baseline: str, alpha: float) -> Interval:
-    latencies = (statistics.median(times.rounds.latencies(name)) for name in (baseline, CANDIDATE))
-    return between_processes(times.rounds.interval(baseline, alpha), *latencies)
+    return times.rounds.interval(baseline, alpha).widened(times.rounds.between_processes(baseline))
 
 
 def _sentence(

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from adaexplore_mcp.evaluation.timing.clock import Burst
-from adaexplore_mcp.evaluation.timing.intervals import FIRST_LOOK, Interval, interval_of
+from adaexplore_mcp.evaluation.timing.intervals import (
+    FIRST_LOOK,
+    Interval,
+    between_processes,
+    interval_of,
+)
 from adaexplore_mcp.models import Effort
 
 __all__ = ["CANDIDATE", "Rounds", "Timed", "quartiles", "take_turns", "warm_up"]
@@ -19,7 +24,8 @@ MOST_ROUNDS, MOST_S = 400, 20.0
 """After these a full measurement ends, however wide the intervals are."""
 LONG_US = 50.0
 NARROW, NARROW_LONG = 0.01, 0.005
-"""Half-widths at which a full measurement ends: of calls up to `LONG_US`, and of longer ones."""
+"""Half-widths at which a full measurement ends: of calls up to `LONG_US`, and of longer ones. Half of what differs between processes
+is narrow enough too: more rounds make that no less."""
 BURST_US = 1_500.0
 MOST_CALLS = 16
 """In a burst. Behind more the host, which launches them while the device is held, would be what takes time."""
@@ -65,6 +71,10 @@ class Rounds:
     def interval(self, baseline: str, alpha: float) -> Interval:
         """Return the ratio to a baseline."""
         return interval_of(self.log_ratios(baseline), alpha)
+
+    def between_processes(self, baseline: str) -> float:
+        """Return by how much the ratio to a baseline may differ in other processes; see `intervals.between_processes`."""
+        return between_processes(*(statistics.median(self.latencies(name)) for name in (baseline, CANDIDATE)))
 
     def latencies(self, name: str) -> list[float]:
         """Return the device time of every call, in microseconds."""
@@ -150,7 +160,9 @@ def _enough(rounds: Rounds, effort: Effort, alpha: float, took_s: float) -> bool
     ours = statistics.median(rounds.latencies(CANDIDATE))
     narrow = NARROW_LONG if ours > LONG_US else NARROW
     return all(
-        rounds.interval(name, alpha).half_width <= narrow for name in rounds.bursts if name != CANDIDATE
+        rounds.interval(name, alpha).half_width <= max(narrow, rounds.between_processes(name) / 2)
+        for name in rounds.bursts
+        if name != CANDIDATE
     )
 
 

@@ -135,3 +135,13 @@ async def test_warming_up_goes_on_until_times_are_steady_and_sizes_the_bursts():
 
 def test_quartiles_of_one_value_are_that_value():
     assert quartiles([3.0, 3.0]) == (3.0, 3.0, 3.0)
+
+
+async def test_full_does_not_look_closer_than_two_processes_differ():
+    rounds = {}
+    for latency_us in (4.0, 40.0):
+        gpu, contenders = pair(latency_us, latency_us, noise=0.03)
+        rounds[latency_us] = await timed(gpu, contenders, "full")
+    short, longer = (each.interval("eager", 0.05).half_width for each in rounds.values())
+    assert len(rounds[4.0]) < len(rounds[40.0])
+    assert longer <= 0.01 < short <= 0.15 * 2**0.5 / 4.0 / 2
