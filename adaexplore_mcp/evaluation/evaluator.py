@@ -1,34 +1,29 @@
 """Judge candidates: on a GPU, or without one by Triton's interpreter and its compiler.
 
-The one class that the services use; below it, each step has its module: `planning` and `preparation` (the task), `verification` and
-`gpu_verification` (the candidate), `verdict` (what it all means).
+The one class that the services use; below it, each step has its module: `references` (the task), `verification` and
+`gpu_verification` (the candidate), `timing`, `verdict` (what it all means).
 """
 
 import contextlib
 import hashlib
-import itertools
-import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adaexplore_mcp.errors import TaskError, WorkerLostError
-from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
+from adaexplore_mcp.errors import TaskError
+from adaexplore_mcp.evaluation.buffers import GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
+from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
-from adaexplore_mcp.evaluation.hidden import HIDDEN, draw, neighbours
-from adaexplore_mcp.evaluation.judging import audit
-from adaexplore_mcp.evaluation.kept import KeptTrials
-from adaexplore_mcp.evaluation.planning import collect, examine
+from adaexplore_mcp.evaluation.planning import collect
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.preparation import Between, make_gpu_trials, make_trials, trial_count
 from adaexplore_mcp.evaluation.profile_run import ProfileRun
 from adaexplore_mcp.evaluation.profiles import Profiled
+from adaexplore_mcp.evaluation.references import References, sizes_in_words
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
@@ -38,7 +33,7 @@ from adaexplore_mcp.evaluation.timing.clock import Ceilings
 from adaexplore_mcp.evaluation.timing.intervals import ALPHA
 from adaexplore_mcp.evaluation.timing.report import Timed, with_times
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
-from adaexplore_mcp.evaluation.trials import Audit, TrialSet
+from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import Verification
 from adaexplore_mcp.models import Effort, Outcome, Target, Workload
@@ -114,14 +109,10 @@ class Evaluator:
         self.pool = pool
         self.devices = devices or Devices([], {})
         self._target = target
-        self._memory_bytes = memory_bytes
         self._jobs = jobs
-        self._lowered: dict[str, Plan] = {}
-        self._hidden: dict[str, tuple[list[Plan], int]] = {}
-        self._chance = random.SystemRandom()
         self._ceilings: dict[str, Ceilings] = {}
         self._uncounted: dict[str, Counted] = {}
-        self._kept = KeptTrials({gpu.uuid: int(KEPT_SHARE * gpu.memory_bytes) for gpu in self.devices.gpus})
+        self.references = References(pool, target, memory_bytes, self.devices)
 
     # --- tasks
 
@@ -139,184 +130,7 @@ class Evaluator:
         Raises:
             TaskError: The reference is at fault, or cannot be run on this machine.
         """
-        plans = []
-        for workload in definition.workloads or [Workload(name=DEFAULT_WORKLOAD)]:
-            report(f"examining workload {workload.name}")
-            plans.append(await self._plan(definition, workload, report))
-        if not definition.vary:
-            plans[0] = plans[0].model_copy(update={"elsewhere": await self._elsewhere(definition, plans[0])})
-        await self._hidden_plans(
-            definition, plans, report
-        )  # a range at which the reference fails shows at once
-        return plans
-
-    async def _plan(self, definition: Definition, workload: Workload, report: Report) -> Plan:
-        """Find out how one workload is judged here.
-
-        Raises:
-            TaskError: The reference is at fault.
-        """
-        plan = await _again_if_lost(
-            partial(
-                examine,
-                self.pool,
-                definition,
-                workload,
-                target=self._target,
-                memory_bytes=self._memory_bytes,
-                lower=not self.devices.gpus,
-            )
-        )
-        trials, audited = await self._audited_trials(definition, plan, report)
-        undeclared = set(trials.mutated) - set(definition.mutates)
-        if undeclared and definition.mutates:
-            names = ", ".join(sorted(undeclared))
-            msg = f"The reference also changes {names} in place, which `mutates` does not name."
-            raise TaskError(msg, f"Register it with mutates={sorted({*definition.mutates, *undeclared})}.")
-        return plan.model_copy(
-            update={
-                "mutates": trials.mutated,
-                # What is changed in place is written too.
-                "bytes": plan.bytes
-                + sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated),
-                "constant": trials.constant,
-                **asdict(audited),
-                "independent": trials.independent,
-                "fixed": trials.fixed,
-                "not_wide": trials.not_wide,
-            }
-        )
-
-    async def _elsewhere(self, definition: Definition, plan: Plan) -> Plan | None:
-        """Return the plan of a task at sizes near its own, at which its reference works, best with the same parameters."""
-        if plan.reduced or plan.values_needed:
-            return None
-        found = None
-        for workload in itertools.islice(neighbours(plan.constants, plan.workload), NEIGHBOURS):
-            try:
-                other = await examine(
-                    self.pool,
-                    definition,
-                    workload,
-                    target=self._target,
-                    memory_bytes=self._memory_bytes,
-                    lower=False,
-                )
-            except TaskError:  # sizes that do not go together
-                continue
-            usable = other.inputs != plan.inputs and self._fits_beside(other, plan)
-            if usable and other.parameters == plan.parameters:
-                return other.model_copy(update={"once": True})
-            if usable and found is None:
-                found = other.model_copy(update={"once": True})
-        return found
-
-    def _fits_beside(self, other: Plan, plan: Plan) -> bool:
-        """Tell whether a trial at other sizes can be kept beside a task's own, and computed here."""
-        gpus = self.devices.gpus
-        if not gpus:
-            return not other.too_large
-        kept = trial_count(plan, gpus[0]) * plan.trial_bytes + other.trial_bytes
-        return kept < KEPT_SHARE * min(gpu.memory_bytes for gpu in gpus)
-
-    async def _hidden_plans(
-        self, definition: Definition, plans: Sequence[Plan], report: Report
-    ) -> list[Plan]:
-        """Return the plans of hidden workloads; drawn anew after some candidates, and after one that was told of them.
-
-        Raises:
-            TaskError: The reference fails at sizes that its own range allows.
-        """
-        unknown = set(definition.vary) - set(plans[0].constants)
-        if not definition.vary or unknown:  # which registration refuses by name
-            return []
-        known, uses = self._hidden.get(definition.digest, ([], 0))
-        if known and uses < HIDDEN_USES:
-            self._hidden[definition.digest] = known, uses + 1
-            return known
-        drawn = []
-        for number in range(1, HIDDEN + 1):
-            workload = draw(definition.vary, plans[0].workload, number, self._chance)
-            report(f"examining {workload.name}")
-            try:
-                plan = await self._plan(definition, workload, report)
-                drawn.append(plan.model_copy(update={"hidden": True}))
-            except TaskError as error:
-                msg = f"At {_sizes(workload)}, which vary allows: {error.problem}"
-                raise TaskError(msg, "Narrow the range in vary, or mend the reference there.") from error
-        self._hidden[definition.digest] = drawn, 1
-        return drawn
-
-    async def _audited_trials(
-        self, definition: Definition, plan: Plan, report: Report
-    ) -> tuple[TrialSet, Audit]:
-        """Return trials of a task, on the kind of machine that candidates will be judged on, and what the judge sees in them.
-
-        Raises:
-            TaskError: There is too little memory for them.
-        """
-        if not self.devices.gpus:
-            trials = await self._trials(definition, plan.workload, plan.edits)
-            return trials, await self._audit(HostBuffers(self.pool), definition, trials)
-        for needed in (self._needs(definition, plan), max(gpu.memory_bytes for gpu in self.devices.gpus)):
-            try:
-                async with self.devices.use(bytes_needed=needed, report=report) as place:
-                    trials = await self._gpu_trials(definition, plan, place.gpu, place.give_way)
-                    return trials, await self._audit(GpuBuffers(self.pool, place.gpu), definition, trials)
-            except DeviceFullError as error:  # once more, without neighbours
-                full = error
-        msg = f"The GPU has too little memory for this task: {full}; one trial takes {plan.trial_bytes >> 20} MiB."
-        raise TaskError(msg, "Free memory of the GPU, or register smaller sizes.") from full
-
-    @staticmethod
-    async def _audit(buffers: Buffers, definition: Definition, trials: TrialSet) -> Audit:
-        with trials.used():
-            return await audit(buffers, trials.trials[0], definition.policy, trials.accumulation)
-
-    def _needs(self, definition: Definition, plan: Plan) -> int:
-        """Return the GPU memory that a workload takes, beside the trials that are kept."""
-        gpus = self.devices.gpus
-        made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
-        return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]))
-
-    async def _trials(
-        self, definition: Definition, workload: Workload, edits: Sizes, *, once: bool = False
-    ) -> TrialSet:
-        """Return the trials of a task at some sizes, in memory files, from those kept where possible."""
-        most = {"most": 1} if once else {}
-        make = partial(
-            _again_if_lost,
-            partial(make_trials, self.pool, definition, workload, edits, target=self._target, **most),
-        )
-        return await self._kept.get(
-            f"{definition.operation} {workload.model_dump_json()} {sorted(edits.items())}", make
-        )
-
-    async def _trials_elsewhere(self, definition: Definition, plan: Plan) -> TrialSet | None:
-        """Return the first trial of a task at sizes near its own, where there is one."""
-        if plan.elsewhere is None or plan.elsewhere.too_large:
-            return None
-        with contextlib.suppress(TaskError):  # it is for information
-            return await self._trials(definition, plan.elsewhere.workload, {}, once=True)
-        return None
-
-    async def _gpu_trials(
-        self, definition: Definition, plan: Plan, gpu: Gpu, between: Between | None = None
-    ) -> TrialSet:
-        """Return the trials of a workload on a GPU, from those kept where possible."""
-        make = partial(_again_if_lost, partial(make_gpu_trials, self.pool, definition, plan, gpu, between))
-        try:
-            return await self._kept.get(_on_gpu(definition, plan, gpu), make)
-        except DeviceFullError:
-            if plan.once:
-                raise
-            self._kept.forget_gpu(gpu.uuid)
-            return await self._kept.get(_on_gpu(definition, plan, gpu), make)
-
-    async def _make_room(self, gpu: Gpu) -> None:
-        """Give back what is kept on a GPU for later."""
-        self._kept.forget_gpu(gpu.uuid)
-        await self.pool.judge({"op": "trim"}, [], gpu=gpu)
+        return await self.references.examine(definition, report)
 
     # --- candidates
 
@@ -355,7 +169,7 @@ class Evaluator:
         timeline = Timeline(report)
         candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
         with contextlib.suppress(TaskError):  # of sizes that were not tried before: no candidate is to blame
-            plans = [*plans, *await self._hidden_plans(definition, plans, timeline.begin)]
+            plans = [*plans, *await self.references.hidden_plans(definition, plans, timeline.begin)]
         judged = (
             self._verify_on_gpu(
                 definition, plans, candidate, device, timeout_s=timeout_s, timeline=timeline, race=race
@@ -374,11 +188,11 @@ class Evaluator:
         seconds = {**outcome.seconds, "total": round(timeline.seconds, 3)}
         outcome = outcome.model_copy(update={"seconds": seconds})
         if outcome.status not in GOOD and results[-1].plan.hidden:
-            sizes = _sizes(results[-1].plan.workload)
+            sizes = sizes_in_words(results[-1].plan.workload)
             told = f"{outcome.summary} This is at {sizes}, a hidden workload within the task's vary."
             outcome = outcome.model_copy(update={"summary": told})
         if any(result.plan.hidden and (_texts(result) or not result.numerics.clean) for result in results):
-            self._hidden.pop(definition.digest, None)  # now they are known, or could be
+            self.references.forget_hidden(definition)
         receipt |= {
             "task": definition.digest,
             "candidate_sha256": hashlib.sha256(source).hexdigest(),
@@ -400,7 +214,7 @@ class Evaluator:
 
     def spend_trials(self, ids: Collection[str]) -> None:
         """Draw other trials for the candidates that come next: somebody was told the seeds of these."""
-        self._kept.spend(frozenset(ids))
+        self.references.spend(ids)
 
     async def _environment(self, target: str) -> Environment:
         """Say what every outcome says about the machine."""
@@ -431,7 +245,7 @@ class Evaluator:
         larger: list[TrialSet] = []
 
         async def trials_at(workload: Workload, edits: Sizes) -> TrialSet:
-            larger.append(await self._trials(definition, workload, edits))
+            larger.append(await self.references.trials(definition, workload, edits))
             return larger[-1]
 
         verification = Verification(
@@ -444,11 +258,13 @@ class Evaluator:
         )
         try:
             for each in plans:
-                plan = await self._for_cpu(definition, each)
-                trials = used[plan.workload.name] = await self._trials(definition, plan.workload, plan.edits)
+                plan = await self.references.for_cpu(definition, each)
+                trials = used[plan.workload.name] = await self.references.trials(
+                    definition, plan.workload, plan.edits
+                )
                 with contextlib.ExitStack() as using:
                     using.enter_context(trials.used())
-                    elsewhere = await self._trials_elsewhere(definition, plan)
+                    elsewhere = await self.references.trials_elsewhere(definition, plan)
                     if elsewhere is not None:
                         using.enter_context(elsewhere.used())
                     results.append(await verification.workload(plan, trials, elsewhere))
@@ -459,29 +275,6 @@ class Evaluator:
         finally:
             await verification.close()
         return results, used, environment, {}, None
-
-    async def _for_cpu(self, definition: Definition, plan: Plan) -> Plan:
-        """Return a plan with sizes that a CPU can compute; one made on a machine with a GPU has none."""
-        if plan.lowering_tried or not plan.too_large:
-            return plan
-        key = f"{definition.operation} {plan.workload.model_dump_json()}"
-        if key not in self._lowered:
-            made = await examine(
-                self.pool,
-                definition,
-                plan.workload,
-                target=self._target,
-                memory_bytes=self._memory_bytes,
-                lower=True,
-            )
-            kept = {
-                "mutates": plan.mutates,
-                "bytes": plan.bytes,
-                "constant": plan.constant,
-                "fixed": plan.fixed,
-            }
-            self._lowered[key] = made.model_copy(update=kept)
-        return self._lowered[key]
 
     async def _verify_on_gpu(
         self,
@@ -503,7 +296,7 @@ class Evaluator:
         results: list[WorkloadResult] = []
 
         async def trials_on(plan: Plan, place: Place) -> TrialSet:
-            return await self._gpu_trials(definition, plan, place.gpu, place.give_way)
+            return await self.references.gpu_trials(definition, plan, place.gpu, place.give_way)
 
         def take(needed: int) -> AbstractAsyncContextManager[Place]:
             # The workloads that follow stay where the first was judged.
@@ -516,8 +309,8 @@ class Evaluator:
             trials_on,
             take,
             devices=self.devices,
-            make_room=self._make_room,
-            needs=partial(self._needs, definition),
+            make_room=self.references.make_room,
+            needs=partial(self.references.needs, definition),
             target=properties,
             timeout_s=timeout_s,
             jobs=self._jobs,
@@ -578,7 +371,7 @@ class Evaluator:
         timed = Timed(gpu, race.effort, ceilings, [each.name for each in race.baselines])
         for result in own:
             plan = result.plan
-            trials = await self._gpu_trials(definition, plan, gpu)
+            trials = await self.references.gpu_trials(definition, plan, gpu)
             compilation, compiled = verification.compiled[plan.workload.name]
             with trials.used():
                 times = await benchmark.workload(
@@ -658,11 +451,7 @@ class Evaluator:
         if gpu is None or not count:
             return await run.compiled()
 
-        async def trials_on(gpu: Gpu) -> TrialSet:
-            once = plan.model_copy(update={"once": True})
-            make = partial(_again_if_lost, partial(make_gpu_trials, self.pool, definition, once, gpu))
-            return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
-
+        trials_on = partial(self.references.trials_to_profile, definition, plan)
         return await run.counted(trials_on, bytes_needed(plan, 1), self._uncounted)
 
     # --- life
@@ -679,25 +468,7 @@ class Evaluator:
 
     def close_files(self) -> None:
         """Close the files of all kept trials."""
-        self._kept.close()
-
-
-def _sizes(workload: Workload) -> str:
-    """Return a workload's sizes in words."""
-    return ", ".join(f"{name}={value}" for name, value in workload.sizes.items())
-
-
-def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:
-    """Return what tells the trials of a workload on a GPU from all others."""
-    return f"{definition.operation} {plan.workload.model_dump_json()} {gpu.uuid}"
-
-
-async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something once more where a worker of ours was lost on the way."""
-    try:
-        return await work()
-    except WorkerLostError:
-        return await work()
+        self.references.close()
 
 
 def _spend(used: Sequence[TrialSet], result: WorkloadResult) -> None:

@@ -173,7 +173,7 @@ async def test_inputs_are_scaled_and_rounded_where_they_may_be(court, expression
         "[torch.randn(N, N, device=device), torch.randn(N, N, device=device)]",
     )
     (plan,) = await court.examined(task)
-    trials = await court.evaluator._trials(task, plan.workload, {})
+    trials = await court.evaluator.references.trials(task, plan.workload, {})
     names = " ".join(trial.name for trial in trials.trials)
     assert {
         each for each in ("negated", "times 3", "times 0.01", "whole numbers") if each in names
@@ -184,7 +184,7 @@ async def test_a_task_under_another_policy_has_the_same_trials_and_an_audit_of_i
     task = function("N = 512\ndef op(x):\n    return 1e-3 * x", "[torch.randn(N, device=device)]")
     wide = task.model_copy(update={"policy": Policy(precision="paper")})
     (plan,), (other,) = [await court.examined(each) for each in (task, wide)]
-    one, same = [await court.evaluator._trials(each, plan.workload, {}) for each in (task, wide)]
+    one, same = [await court.evaluator.references.trials(each, plan.workload, {}) for each in (task, wide)]
     assert one is same
     assert (plan.zeros_pass, other.zeros_pass) == (False, True)
 
@@ -227,7 +227,7 @@ async def test_a_candidate_that_is_right_at_the_announced_size_alone_is_told_at_
     size = int(re.search(r"This is at N=(\d+), a hidden workload", outcome.summary)[1])
     assert 65 <= size <= 200
     assert size % 5 == 0
-    assert task.digest not in court.evaluator._hidden  # now that they are known, others are drawn
+    assert not court.evaluator.references.known_hidden(task)  # now that they are known, others are drawn
 
 
 async def test_a_range_at_which_the_reference_fails_is_refused_at_registration(court):
@@ -247,9 +247,9 @@ async def test_hidden_sizes_that_a_right_candidate_told_of_are_drawn_anew(court)
     told = RIGHT.replace("n = x.numel()", "n = x.numel(); print('n is', n)")
     evaluation = await court.evaluation(task, told)
     assert evaluation.outcome.status == "correct"
-    assert task.digest not in court.evaluator._hidden
+    assert not court.evaluator.references.known_hidden(task)
     silent = await court.evaluation(task, RIGHT)
-    assert task.digest in court.evaluator._hidden
+    assert court.evaluator.references.known_hidden(task)
     hidden = [seeds["edits"] for name, seeds in silent.receipt["workloads"].items() if "hidden" in name]
     assert hidden == [{}, {}]
 
