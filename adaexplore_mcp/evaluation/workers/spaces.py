@@ -3,8 +3,11 @@
 Both are known to others by a descriptor, so everything above this module is the same for both.
 """
 
+import ctypes
+import functools
 import mmap
 import os
+import weakref
 from typing import Protocol
 
 import torch
@@ -15,6 +18,7 @@ from adaexplore_mcp.evaluation.workers.cuda.driver import DriverError
 __all__ = ["HOST", "DeviceSpace", "HostSpace", "Space", "file_bytes", "map_file"]
 
 PAGE = mmap.PAGESIZE
+MAP_FAILED = ctypes.c_void_p(-1).value
 GUARD_BYTES = 64 << 10
 MOST_BYTES = 1 << 48  # more than any address space holds
 ALIGNMENT = 64
@@ -73,13 +77,30 @@ def map_file(descriptor: int, size: int, *, shared: bool, start: int = 0) -> tor
     Raises:
         ValueError: The file cannot be mapped like this.
     """
-    flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
-    try:
-        mapped = mmap.mmap(descriptor, size, flags=flags, offset=start)
-    except (OSError, OverflowError) as error:
-        msg = f"{size} bytes at {start} of the file cannot be mapped: {error}"
-        raise ValueError(msg) from error
+    if not 0 < size < MOST_BYTES or start + size > os.fstat(descriptor).st_size:
+        msg = f"{size} bytes at {start} of the file cannot be mapped: it ends before"
+        raise ValueError(msg)
+    kind = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+    address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, kind, descriptor, start)
+    if address == MAP_FAILED:
+        msg = f"{size} bytes at {start} of the file cannot be mapped: {os.strerror(ctypes.get_errno())}"
+        raise ValueError(msg)
+    mapped = (ctypes.c_ubyte * size).from_address(address)
+    weakref.finalize(mapped, _libc().munmap, address, size).atexit = False  # tensors may outlive that
     return torch.frombuffer(mapped, dtype=torch.uint8)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    """Return the C library: `mmap.mmap` keeps a descriptor for each map, and a network has a thousand tensors."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int),
+        *(ctypes.c_int, ctypes.c_int, ctypes.c_long),
+    )
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return library
 
 
 class HostSpace:
