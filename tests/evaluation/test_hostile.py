@@ -502,23 +502,31 @@ async def test_outputs_that_stay_mapped_for_writing_are_rejected(bench, race):
 # --- files it was given ----------------------------------------------------------------------------------
 
 
+SHORTEN = """
+for fd in own_files():
+    if os.fstat(fd).st_size == 0:  # for its outputs: that one is its to fill
+        continue
+    for attempt in (
+        lambda: os.ftruncate(fd, 0),
+        lambda: os.ftruncate(fd, 1 << 20),
+        lambda: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL),
+    ):
+        try:
+            attempt()
+            print("DONE")
+        except PermissionError:
+            print("refused")
+"""
+
+
 async def test_the_files_it_was_given_can_be_neither_shortened_nor_sealed(bench):
-    shorten = """
-        for fd in own_files():
-            if os.fstat(fd).st_size == 0:  # for its outputs: that one is its to fill
-                continue
-            for attempt in (
-                lambda: os.ftruncate(fd, 0),
-                lambda: os.ftruncate(fd, 1 << 20),
-                lambda: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL),
-            ):
-                try:
-                    attempt()
-                    print("DONE")
-                except PermissionError:
-                    print("refused")
-    """
-    assert set((await bench.said(shorten)).split()) == {"refused"}
+    report = await bench.run(misbehaving(building=SHORTEN))  # while the file of its arguments is open
+    assert set(report.report.stdout["head"].split()) == {"refused"}
+
+
+async def test_while_it_is_called_it_holds_no_file_but_that_for_its_outputs(bench):
+    sizes = "print([os.fstat(fd).st_size for fd in own_files()])"
+    assert set((await bench.said(sizes)).splitlines()) == {"[0]"}
 
 
 OVERWRITE = """
@@ -548,7 +556,8 @@ async def test_what_a_candidate_overwrites_is_not_what_the_next_one_gets(bench, 
         "inputs": {"act": OVERWRITE},
     }
     outcome = await bench.verdict(misbehaving(**where[what]))
-    assert outcome.status == ("incorrect" if what == "inputs" else "correct")
+    assert outcome.status == "correct"  # of its inputs it holds no file at all
+    await bench.honest()
 
 
 # --- what the next one finds -----------------------------------------------------------------------------
