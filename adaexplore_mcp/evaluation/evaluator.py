@@ -578,19 +578,21 @@ class Evaluator:
         timed = Timed(gpu, race.effort, ceilings, [each.name for each in race.baselines])
         for result in own:
             plan = result.plan
-            trials = await self._gpu_trials(definition, plan, gpu)
+
+            async def trials_on(place: Place, plan: Plan = plan) -> TrialSet:
+                return await self._gpu_trials(definition, plan, place.gpu, place.give_way)
+
             compilation, compiled = verification.compiled[plan.workload.name]
-            with trials.used():
-                times = await benchmark.workload(
-                    plan,
-                    trials,
-                    candidate,
-                    race.baselines,
-                    compilation=compilation,
-                    compiled=compiled,
-                    needed_bytes=bytes_needed(plan, 0),
-                    alpha=ALPHA / len(own),
-                )
+            times = await benchmark.workload(
+                plan,
+                trials_on,
+                candidate,
+                race.baselines,
+                compilation=compilation,
+                compiled=compiled,
+                needed_bytes=bytes_needed(plan, 0),
+                alpha=ALPHA / len(own),
+            )
             timed.workloads[plan.workload.name] = plan, times
             if not times.seen.clean:
                 result.numerics = times.seen

@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Sett
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Condition, Gpu, condition
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
@@ -113,7 +113,7 @@ class Benchmark:
     async def workload(
         self,
         plan: Plan,
-        trials: TrialSet,
+        trials_on: Callable[[Place], Awaitable[TrialSet]],
         candidate: Contender,
         baselines: Sequence[Contender],
         *,
@@ -126,7 +126,7 @@ class Benchmark:
 
         Args:
             plan: Of the workload.
-            trials: Its inputs; kept open by the caller.
+            trials_on: Finds or makes its inputs, at a place on the GPU: making them runs the reference there.
             candidate: What is timed.
             baselines: Against what.
             compilation: Of the candidate.
@@ -136,14 +136,21 @@ class Benchmark:
 
         Raises:
             WorkerError: Workers of ours failed.
-            DeviceFullError: The GPU has too little memory.
+            DeviceFullError: The GPU has too little memory for all of them side by side.
+            TaskError: Inputs had to be made anew, and the reference is at fault.
         """
         times = WorkloadTimes(plan.workload.name)
         sides: dict[str, Side] = {}
         everybody = needed_bytes * (1 + len(baselines))
         begin = self._timeline.begin
-        async with AsyncExitStack() as stack:
-            async with self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin):
+        # Their memory is counted until the last of them has ended, by the place and then by what is reserved.
+        async with AsyncExitStack() as reserved, AsyncExitStack() as timed:
+            async with (
+                self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin) as place,
+                AsyncExitStack() as stack,
+            ):
+                trials = await trials_on(place)
+                stack.enter_context(trials.used())
                 begin("preparing " + " and ".join(each.name for each in (candidate, *baselines)))
                 for each in (candidate, *baselines):
                     ours = each is candidate
@@ -158,10 +165,12 @@ class Benchmark:
                 except ExceptionGroup as errors:
                     # They wait for the same workers of ours: the first loss says all there is to say.
                     raise errors.exceptions[0] from errors
-            if len(sides) < 2 or CANDIDATE not in sides:
-                return times
+                if len(sides) < 2 or CANDIDATE not in sides:
+                    return times
+                await reserved.enter_async_context(self._devices.reserved(self._gpu, everybody))
+                await timed.enter_async_context(stack.pop_all())
             begin("waiting to time alone")
-            async with self._devices.reserved(self._gpu, everybody), self._devices.alone(self._gpu, begin):
+            async with self._devices.alone(self._gpu, begin):
                 for each in (candidate, *baselines):
                     if each.name in sides and each.tunes:
                         begin(f"tuning {each.name}")

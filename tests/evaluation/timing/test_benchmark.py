@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from adaexplore_mcp.errors import WorkerLostError
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport
@@ -18,12 +19,15 @@ from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
 from adaexplore_mcp.evaluation.timing.clock import Burst
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
+from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
 from adaexplore_mcp.models import Policy, Workload
 
 pytestmark = pytest.mark.anyio
 
 GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1 << 37, (9, 0))
 QUIET = Condition(sm_mhz=1_980)
+NOTHING = Attachment({}, None)
+TRIALS = TrialSet(1, 2, NOTHING, NOTHING, {}, [], ["x"], {}, 1, [])
 
 
 class Lock:
@@ -71,6 +75,7 @@ class Made:
 
     def close(self):
         self.closed = True
+        self.world.append((self.name, "closed"))
 
 
 class Bench:
@@ -99,6 +104,19 @@ class Bench:
             return self.sides[each.name]
 
         monkeypatch.setattr(self.benchmark, "_open", opened)
+        count = self.devices.reserved
+
+        @asynccontextmanager
+        async def reserved(gpu, bytes_needed):
+            async with count(gpu, bytes_needed):
+                yield
+            self.world.append(("all", "memory back"))
+
+        monkeypatch.setattr(self.devices, "reserved", reserved)
+
+    async def trials_on(self, place):
+        self.world.append(("all", f"trials beside {self.devices.running(place.gpu)}"))
+        return TRIALS
 
     async def times(self, *, tunes=()):
         contenders = [
@@ -106,7 +124,7 @@ class Bench:
         ]
         return await self.benchmark.workload(
             Plan(workload=Workload(name="default")),
-            None,
+            self.trials_on,
             contenders[0],
             contenders[1:],
             compilation=CompileReport(),
@@ -135,6 +153,29 @@ async def test_everything_but_timing_and_tuning_is_done_beside_others(monkeypatc
     assert first[2] == "max_autotune"
     assert all(each.closed for each in bench.sides.values())
     assert bench.devices.running(GPU) == 0
+
+
+async def test_inputs_are_made_at_a_place_and_memory_is_counted_until_the_last_process_has_ended(monkeypatch):
+    bench = Bench(monkeypatch, side(), side("eager"))
+    await bench.times()
+    assert bench.world[0] == ("all", "trials beside 1")
+    assert [step for _, step in bench.world[-3:]] == ["closed", "closed", "memory back"]
+    assert TRIALS.users == 0
+
+
+async def test_who_fails_before_the_rounds_has_ended_when_the_place_is_left(monkeypatch):
+    lost = side("eager", fails="construct", error=WorkerLostError("lost"))
+    bench = Bench(monkeypatch, side(), lost)
+    left = []
+    leave = bench.devices._leave
+    monkeypatch.setattr(
+        bench.devices,
+        "_leave",
+        lambda *given: (left.append([each.closed for each in bench.sides.values()]), leave(*given)),
+    )
+    with pytest.raises(WorkerLostError):
+        await bench.times()
+    assert left == [[True, True]]
 
 
 @pytest.mark.parametrize("fails", ["construct", "first calls", "burst"])
