@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adaexplore_mcp.errors import TaskError, WorkerLostError
+from adaexplore_mcp.errors import TaskError, WorkerError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
@@ -33,7 +33,7 @@ from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
-from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
+from adaexplore_mcp.evaluation.timing.benchmark import Benchmark, WorkloadTimes
 from adaexplore_mcp.evaluation.timing.clock import Ceilings
 from adaexplore_mcp.evaluation.timing.intervals import ALPHA
 from adaexplore_mcp.evaluation.timing.report import Timed, with_times
@@ -560,7 +560,11 @@ class Evaluator:
         """Time a candidate that is right at every workload of its task's own, on the GPU where that was found out."""
         gpu = verification.gpu
         assert gpu is not None
-        ceilings = race.ceilings.get(gpu.uuid) or await self.ceilings(gpu, timeline.begin)
+        try:
+            ceilings = race.ceilings.get(gpu.uuid) or await self.ceilings(gpu, timeline.begin)
+        except DeviceFullError as error:
+            msg = f"{gpu.label} has too little memory to measure what it can do: {error}."
+            raise WorkerError(msg) from error
         tunes = bool(verdict.facts and verdict.facts.autotuned)
         candidate = Contender(CANDIDATE, verification.candidate, tunes=tunes)
         properties = await self.pool.properties(gpu)
@@ -583,7 +587,8 @@ class Evaluator:
                 return await self._gpu_trials(definition, plan, place.gpu, place.give_way)
 
             compilation, compiled = verification.compiled[plan.workload.name]
-            times = await benchmark.workload(
+            timing = partial(
+                benchmark.workload,
                 plan,
                 trials_on,
                 candidate,
@@ -593,6 +598,11 @@ class Evaluator:
                 needed_bytes=bytes_needed(plan, 0),
                 alpha=ALPHA / len(own),
             )
+            try:
+                times = await _again_if_lost(timing)
+            except DeviceFullError as error:  # it is right all the same
+                why = f"the GPU has too little memory for all that are timed side by side ({error})"
+                times = WorkloadTimes(plan.workload.name, failed=dict.fromkeys(timed.asked, why))
             timed.workloads[plan.workload.name] = plan, times
             if not times.seen.clean:
                 result.numerics = times.seen

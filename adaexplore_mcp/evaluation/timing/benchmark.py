@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from adaexplore_mcp.evaluation.buffers import GpuBuffers
+from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
 from adaexplore_mcp.evaluation.definition import Plan
@@ -210,12 +210,18 @@ class Benchmark:
     async def _tried(
         self, step: Callable[[], Awaitable[object]], each: Contender, side: Side, times: WorkloadTimes
     ) -> bool:
-        """Do one step of a contender; note in what way it failed."""
+        """Do one step of a contender; note in what way it failed.
+
+        Raises:
+            DeviceFullError: The candidate, which had memory enough when it was judged, has too little beside its baselines.
+        """
         why = ""
         try:
             await step()
         except Decided:
             failure = side.seen.failure
+            if each.name == CANDIDATE and side.seen.short_of_memory:
+                raise DeviceFullError("the candidate had not enough beside its baselines") from None
             why = "it gave a wrong result" if failure is None else f"{failure.type}: {failure.message}"
         except SessionTimeoutError as error:
             side.seen.timed_out_s, side.seen.report = self._timeout_s, error.report

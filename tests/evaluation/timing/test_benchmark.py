@@ -6,7 +6,9 @@ import anyio
 import pytest
 
 from adaexplore_mcp.errors import WorkerLostError
+from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.claims import Failure
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport
 from adaexplore_mcp.evaluation.definition import Plan
@@ -187,6 +189,16 @@ async def test_a_baseline_that_fails_costs_the_candidate_nothing(monkeypatch, fa
     assert times.seen.clean
     assert times.clock == "confirmed"
     assert times.rounds.interval("eager", 0.05).ratio == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("fails", ["construct", "burst"])
+async def test_memory_that_a_candidate_lacks_beside_its_baselines_is_not_held_against_it(monkeypatch, fails):
+    short = side(fails=fails, error=Decided())
+    short.seen.failure = Failure(kind="memory", type="OutOfMemoryError", message="CUDA out of memory")
+    bench = Bench(monkeypatch, short, side("eager"))
+    with pytest.raises(DeviceFullError, match="beside its baselines"):
+        await bench.times()
+    assert bench.devices.running(GPU) == 0
 
 
 async def test_without_any_baseline_left_nothing_is_timed(monkeypatch):
