@@ -573,7 +573,7 @@ class Evaluator:
             self.devices,
             gpu,
             l2_bytes=int(properties["l2_bytes"]),
-            flush_us=ceilings.flush_us,
+            ceilings=ceilings,
             effort=race.effort,
             timeout_s=timeout_s,
             timeline=timeline,

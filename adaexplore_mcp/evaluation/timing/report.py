@@ -8,7 +8,14 @@ from typing import Any
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Condition, Gpu
 from adaexplore_mcp.evaluation.timing.benchmark import WorkloadTimes
-from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, estimate, impossible, roofline_us
+from adaexplore_mcp.evaluation.timing.clock import (
+    Burst,
+    Ceilings,
+    estimate,
+    impossible,
+    roofline_us,
+    typical_us,
+)
 from adaexplore_mcp.evaluation.timing.intervals import (
     ALPHA,
     Interval,
@@ -59,7 +66,7 @@ class Timed:
                     "dirty": times.dirty,
                     "checked": times.rounds.checked,
                     "clock": {
-                        who: _by_the_clock(bursts, self.ceilings.flush_us)
+                        who: _by_the_clock(bursts, times.lead_us)
                         for who, bursts in times.rounds.bursts.items()
                     },
                     "medians_us": {
@@ -72,9 +79,9 @@ class Timed:
         }
 
 
-def _by_the_clock(bursts: Sequence[Burst], flush_us: float) -> dict[str, float | int]:
+def _by_the_clock(bursts: Sequence[Burst], lead_us: float) -> dict[str, float | int]:
     """Return what the judge's clock shows of one contender, in microseconds, for who wants to see why it was believed."""
-    seen = estimate(bursts, flush_us)
+    seen = estimate(bursts, lead_us)
     shown = {} if seen is None else {"call_us": round(seen.call_us, 2), "error_us": round(seen.error_us, 2)}
     return {**shown, "bursts": len(bursts), "late": sum(burst.late for burst in bursts)}
 
@@ -94,11 +101,12 @@ def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcom
         if len(times.rounds) == 0:
             continue
         _, median, _ = quartiles(times.rounds.latencies(CANDIDATE))
+        least = min(median, typical_us(times.rounds.bursts[CANDIDATE]))
         bound = roofline_us(
             plan.bytes, plan.flops, timed.ceilings, GENEROUS[arithmetic_of(definition, plan, None)]
         )
-        if impossible(median, bound):
-            what = f"{median:.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
+        if impossible(least, bound):
+            what = f"{least:.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
             return _refused(outcome, "impossible_time", f"{what} for the task's bytes and FLOPs")
     timing = _timing(definition, timed, precision_class)
     sentences = [each.sentence for each in timing.speedups]

@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing import benchmark
 from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
-from adaexplore_mcp.evaluation.timing.clock import Burst
+from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
 from adaexplore_mcp.models import Policy, Workload
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.anyio
 GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1 << 37, (9, 0))
 QUIET = Condition(sm_mhz=1_980)
 NOTHING = Attachment({}, None)
+FLUSH_US = 30.0
 TRIALS = TrialSet(1, 2, NOTHING, NOTHING, {}, [], ["x"], {}, 1, [])
 
 
@@ -95,7 +96,7 @@ class Bench:
             self.devices,
             GPU,
             l2_bytes=1 << 26,
-            flush_us=30.0,
+            ceilings=Ceilings(4e12, {}, FLUSH_US),
             effort="quick",
             timeout_s=5,
             timeline=Timeline(self.stages.append),
