@@ -113,6 +113,11 @@ class NumericsReport:
         """Whether every call was right and nothing broke."""
         return self.failure is None and self.ended is None and not self.timed_out_s and self.mismatch is None
 
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether it found too little memory, which neighbours may have taken."""
+        return self.failure is not None and self.failure.kind in {"memory", "no_room"}
+
 
 @dataclass(frozen=True)
 class Setting:

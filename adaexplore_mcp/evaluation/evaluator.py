@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adaexplore_mcp.errors import TaskError
-from adaexplore_mcp.evaluation.buffers import GpuBuffers
+from adaexplore_mcp.errors import TaskError, WorkerError
+from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.devices import Gpu
@@ -23,12 +23,12 @@ from adaexplore_mcp.evaluation.planning import collect
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.profile_run import ProfileRun
 from adaexplore_mcp.evaluation.profiles import Profiled
-from adaexplore_mcp.evaluation.references import References, sizes_in_words
+from adaexplore_mcp.evaluation.references import References, again_if_lost, sizes_in_words
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
-from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
+from adaexplore_mcp.evaluation.timing.benchmark import Benchmark, WorkloadTimes
 from adaexplore_mcp.evaluation.timing.clock import Ceilings
 from adaexplore_mcp.evaluation.timing.intervals import ALPHA
 from adaexplore_mcp.evaluation.timing.report import Timed, with_times
@@ -353,7 +353,11 @@ class Evaluator:
         """Time a candidate that is right at every workload of its task's own, on the GPU where that was found out."""
         gpu = verification.gpu
         assert gpu is not None
-        ceilings = race.ceilings.get(gpu.uuid) or await self.ceilings(gpu, timeline.begin)
+        try:
+            ceilings = race.ceilings.get(gpu.uuid) or await self.ceilings(gpu, timeline.begin)
+        except DeviceFullError as error:
+            msg = f"{gpu.label} has too little memory to measure what it can do: {error}."
+            raise WorkerError(msg) from error
         tunes = bool(verdict.facts and verdict.facts.autotuned)
         candidate = Contender(CANDIDATE, verification.candidate, tunes=tunes)
         properties = await self.pool.properties(gpu)
@@ -362,7 +366,7 @@ class Evaluator:
             self.devices,
             gpu,
             l2_bytes=int(properties["l2_bytes"]),
-            flush_us=ceilings.flush_us,
+            ceilings=ceilings,
             effort=race.effort,
             timeout_s=timeout_s,
             timeline=timeline,
@@ -371,19 +375,27 @@ class Evaluator:
         timed = Timed(gpu, race.effort, ceilings, [each.name for each in race.baselines])
         for result in own:
             plan = result.plan
-            trials = await self.references.gpu_trials(definition, plan, gpu)
+
+            async def trials_on(place: Place, plan: Plan = plan) -> TrialSet:
+                return await self.references.gpu_trials(definition, plan, place.gpu, place.give_way)
+
             compilation, compiled = verification.compiled[plan.workload.name]
-            with trials.used():
-                times = await benchmark.workload(
-                    plan,
-                    trials,
-                    candidate,
-                    race.baselines,
-                    compilation=compilation,
-                    compiled=compiled,
-                    needed_bytes=bytes_needed(plan, 0),
-                    alpha=ALPHA / len(own),
-                )
+            timing = partial(
+                benchmark.workload,
+                plan,
+                trials_on,
+                candidate,
+                race.baselines,
+                compilation=compilation,
+                compiled=compiled,
+                needed_bytes=bytes_needed(plan, 0),
+                alpha=ALPHA / len(own),
+            )
+            try:
+                times = await again_if_lost(timing)
+            except DeviceFullError as error:  # it is right all the same
+                why = f"the GPU has too little memory for all that are timed side by side ({error})"
+                times = WorkloadTimes(plan.workload.name, failed=dict.fromkeys(timed.asked, why))
             timed.workloads[plan.workload.name] = plan, times
             if not times.seen.clean:
                 result.numerics = times.seen

@@ -137,7 +137,7 @@ class GpuVerification:
             return WorkloadResult(plan, {}, NumericsReport(), compilation)
         try:
             numerics = await self._run(plan, compilation, compiled, alone=False)
-            if _short_of_memory(numerics) and self._crowded:
+            if numerics.short_of_memory and self._crowded:
                 # It may have been a neighbour that took the memory: once more, without any.
                 numerics = await self._run(plan, compilation, compiled, alone=True)
         finally:
@@ -276,10 +276,6 @@ def bytes_needed(plan: Plan, trials: int) -> int:
         + (2 * plan.elsewhere.trial_bytes if plan.elsewhere is not None else 0)
         + 2 * FLOAT_BYTES * plan.parameters
     )
-
-
-def _short_of_memory(numerics: NumericsReport) -> bool:
-    return numerics.failure is not None and numerics.failure.kind in {"memory", "no_room"}
 
 
 def _ready(compilation: CompileReport) -> list[int] | None:

@@ -50,6 +50,7 @@ OF_THE_FIRST = frozenset({"negated", "some negated"})
 ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
 Between = Callable[[], Awaitable[float]]
+"""Awaited between two trials, to let others go first; returns the seconds that took."""
 RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
 
 

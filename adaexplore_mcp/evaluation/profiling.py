@@ -20,7 +20,6 @@ __all__ = [
     "Machine",
     "Seen",
     "bound_of",
-    "causes",
     "found",
     "looks",
     "width_of",
@@ -101,11 +100,6 @@ class Found:
 
     severity: float
     cause: Cause
-
-
-def causes(seen: Seen, machine: Machine) -> list[Cause]:
-    """Return what holds a candidate back, by its code and launches, the worst first, three at most."""
-    return worst(looks(seen, machine))
 
 
 def looks(seen: Seen, machine: Machine) -> list[Found]:

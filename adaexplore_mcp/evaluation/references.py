@@ -26,7 +26,7 @@ from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.trials import Audit, TrialSet
 from adaexplore_mcp.models import Target, Workload
 
-__all__ = ["References", "sizes_in_words"]
+__all__ = ["References", "again_if_lost", "sizes_in_words"]
 
 DEFAULT_WORKLOAD = "default"
 HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
@@ -129,7 +129,7 @@ class References:
         """Return the trials of a task at some sizes, in memory files, from those kept where possible."""
         most = {"most": 1} if once else {}
         make = partial(
-            _again_if_lost,
+            again_if_lost,
             partial(make_trials, self._pool, definition, workload, edits, target=self._target, **most),
         )
         return await self._kept.get(
@@ -148,7 +148,7 @@ class References:
         self, definition: Definition, plan: Plan, gpu: Gpu, between: Between | None = None
     ) -> TrialSet:
         """Return the trials of a workload on a GPU, from those kept where possible."""
-        make = partial(_again_if_lost, partial(make_gpu_trials, self._pool, definition, plan, gpu, between))
+        make = partial(again_if_lost, partial(make_gpu_trials, self._pool, definition, plan, gpu, between))
         try:
             return await self._kept.get(_on_gpu(definition, plan, gpu), make)
         except DeviceFullError:
@@ -160,7 +160,7 @@ class References:
     async def trials_to_profile(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
         """Return one trial that is for profiles alone: what a profiler says may hold its inputs."""
         once = plan.model_copy(update={"once": True})
-        make = partial(_again_if_lost, partial(make_gpu_trials, self._pool, definition, once, gpu))
+        make = partial(again_if_lost, partial(make_gpu_trials, self._pool, definition, once, gpu))
         return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
 
     def needs(self, definition: Definition, plan: Plan) -> int:
@@ -196,7 +196,7 @@ class References:
         Raises:
             TaskError: The reference is at fault.
         """
-        plan = await _again_if_lost(
+        plan = await again_if_lost(
             partial(
                 examine,
                 self._pool,
@@ -296,7 +296,7 @@ def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:
     return f"{definition.operation} {plan.workload.model_dump_json()} {gpu.uuid}"
 
 
-async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
+async def again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
     """Do something once more where a worker of ours was lost on the way."""
     try:
         return await work()

@@ -6,7 +6,7 @@ equal seeds give equal tasks on any machine with the same torch.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,11 +148,10 @@ class Synthesizer:
     @asynccontextmanager
     async def _sessions(self) -> AsyncIterator["list[_Worker]"]:
         workers = [_Worker(self._pool) for _ in range(self._processes)]
-        try:
-            yield workers
-        finally:
+        async with AsyncExitStack() as stack:  # each is ended, also where ending another is cancelled
             for worker in workers:
-                await worker.aclose()
+                stack.push_async_callback(worker.aclose)
+            yield workers
 
     async def _wave(
         self, workers: "list[_Worker]", request: Mapping[str, Any], first: int

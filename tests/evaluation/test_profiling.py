@@ -10,7 +10,7 @@ from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.profiles import Least, differences, profile_of
-from adaexplore_mcp.evaluation.profiling import Machine, Seen, bound_of, causes
+from adaexplore_mcp.evaluation.profiling import Machine, Seen, bound_of, looks, worst
 from adaexplore_mcp.models import Workload
 from tests.support.faults import FAULTS, HEALTHY, task_source
 
@@ -49,7 +49,7 @@ async def profiled(evaluator, forward, inputs, candidate):
 async def test_the_one_fault_of_a_kernel_is_named_first(evaluator, fault):
     seen = await profiled(evaluator, *FAULTS[fault])
     assert seen.compiled.compiled, seen.compiled.failure
-    found = causes(seen.seen, seen.machine)
+    found = worst(looks(seen.seen, seen.machine))
     assert found, seen
     assert found[0].name == fault, found
     assert all(len(f"{each.evidence} {each.remedy}") < 500 for each in found)
@@ -57,7 +57,7 @@ async def test_the_one_fault_of_a_kernel_is_named_first(evaluator, fault):
 
 async def test_a_kernel_without_a_fault_has_none(evaluator):
     seen = await profiled(evaluator, *HEALTHY)
-    assert causes(seen.seen, seen.machine) == []
+    assert worst(looks(seen.seen, seen.machine)) == []
 
 
 async def test_without_counters_a_digest_says_so_and_what_differs_from_another_candidate(evaluator):
@@ -102,6 +102,6 @@ def test_what_is_moved_twice_counts_twice():
 def test_small_tasks_of_many_launches_are_told():
     names = {f"k{number}": 1 for number in range(16)}
     plan = Plan(workload=Workload(name="w"), bytes=1 << 20)
-    (cause,) = causes(Seen(plan, [], CallFacts(launches=names), {}), H200)
+    (cause,) = worst(looks(Seen(plan, [], CallFacts(launches=names), {}), H200))
     assert cause.name == "many_launches"
     assert "16 launches" in cause.evidence

@@ -33,7 +33,7 @@ import torch as _torch
 
 @dataclass(frozen=True)
 class Contender:
-    """One of the two that are timed.
+    """One of those that are timed: the candidate or a baseline.
 
     Args:
         name: candidate, own, eager, compile, max_autotune or node:<id>.

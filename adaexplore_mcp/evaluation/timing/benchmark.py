@@ -13,17 +13,17 @@ from typing import Any
 
 import anyio.to_thread
 
-from adaexplore_mcp.evaluation.buffers import GpuBuffers
+from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
-from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Condition, Gpu, condition
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
-from adaexplore_mcp.evaluation.timing.clock import Burst, against_the_clock
+from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, against_the_clock, restore_us
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE, Rounds, take_turns, warm_up
 from adaexplore_mcp.evaluation.timing.side import Side
 from adaexplore_mcp.evaluation.trials import TrialSet
@@ -61,6 +61,7 @@ class WorkloadTimes:
         before: How the GPU was before the rounds.
         after: And after them.
         dirty: What marred measurements.
+        lead_us: What comes before each timed call takes: the flush, and restoring inputs that a call changes.
     """
 
     name: str
@@ -72,6 +73,7 @@ class WorkloadTimes:
     before: Condition = field(default_factory=Condition)
     after: Condition = field(default_factory=Condition)
     dirty: list[str] = field(default_factory=list)
+    lead_us: float = 0.0
 
 
 class Benchmark:
@@ -82,7 +84,7 @@ class Benchmark:
         devices: Who is on the GPU.
         gpu: Where.
         l2_bytes: Size of its L2 cache.
-        flush_us: In how many microseconds a buffer of twice that size is read.
+        ceilings: What it can do.
         effort: How narrow the intervals are to be.
         timeout_s: Limit of each stage of each process.
         timeline: Told what is being done.
@@ -95,7 +97,7 @@ class Benchmark:
         gpu: Gpu,
         *,
         l2_bytes: int,
-        flush_us: float,
+        ceilings: Ceilings,
         effort: Effort,
         timeout_s: float,
         timeline: Timeline,
@@ -104,7 +106,7 @@ class Benchmark:
         self._devices = devices
         self._gpu = gpu
         self._l2_bytes = l2_bytes
-        self._flush_us = flush_us
+        self._ceilings = ceilings
         self._effort = effort
         self._timeout_s = timeout_s
         self._timeline = timeline
@@ -113,7 +115,7 @@ class Benchmark:
     async def workload(
         self,
         plan: Plan,
-        trials: TrialSet,
+        trials_on: Callable[[Place], Awaitable[TrialSet]],
         candidate: Contender,
         baselines: Sequence[Contender],
         *,
@@ -126,7 +128,7 @@ class Benchmark:
 
         Args:
             plan: Of the workload.
-            trials: Its inputs; kept open by the caller.
+            trials_on: Finds or makes its inputs, at a place on the GPU: making them runs the reference there.
             candidate: What is timed.
             baselines: Against what.
             compilation: Of the candidate.
@@ -136,14 +138,23 @@ class Benchmark:
 
         Raises:
             WorkerError: Workers of ours failed.
-            DeviceFullError: The GPU has too little memory.
+            DeviceFullError: The GPU has too little memory for all of them side by side.
+            TaskError: Inputs had to be made anew, and the reference is at fault.
         """
         times = WorkloadTimes(plan.workload.name)
         sides: dict[str, Side] = {}
         everybody = needed_bytes * (1 + len(baselines))
         begin = self._timeline.begin
-        async with AsyncExitStack() as stack:
-            async with self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin):
+        # Their memory is counted until the last of them has ended, by the place and then by what is reserved.
+        async with AsyncExitStack() as reserved, AsyncExitStack() as timed:
+            async with (
+                self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin) as place,
+                AsyncExitStack() as stack,
+            ):
+                trials = await trials_on(place)
+                stack.enter_context(trials.used())
+                restored = sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated)
+                times.lead_us = self._ceilings.flush_us + restore_us(restored, self._ceilings)
                 begin("preparing " + " and ".join(each.name for each in (candidate, *baselines)))
                 for each in (candidate, *baselines):
                     ours = each is candidate
@@ -158,10 +169,12 @@ class Benchmark:
                 except ExceptionGroup as errors:
                     # They wait for the same workers of ours: the first loss says all there is to say.
                     raise errors.exceptions[0] from errors
-            if len(sides) < 2 or CANDIDATE not in sides:
-                return times
+                if len(sides) < 2 or CANDIDATE not in sides:
+                    return times
+                await reserved.enter_async_context(self._devices.reserved(self._gpu, everybody))
+                await timed.enter_async_context(stack.pop_all())
             begin("waiting to time alone")
-            async with self._devices.reserved(self._gpu, everybody), self._devices.alone(self._gpu, begin):
+            async with self._devices.alone(self._gpu, begin):
                 for each in (candidate, *baselines):
                     if each.name in sides and each.tunes:
                         begin(f"tuning {each.name}")
@@ -201,12 +214,18 @@ class Benchmark:
     async def _tried(
         self, step: Callable[[], Awaitable[object]], each: Contender, side: Side, times: WorkloadTimes
     ) -> bool:
-        """Do one step of a contender; note in what way it failed."""
+        """Do one step of a contender; note in what way it failed.
+
+        Raises:
+            DeviceFullError: The candidate, which had memory enough when it was judged, has too little beside its baselines.
+        """
         why = ""
         try:
             await step()
         except Decided:
             failure = side.seen.failure
+            if each.name == CANDIDATE and side.seen.short_of_memory:
+                raise DeviceFullError("the candidate had not enough beside its baselines") from None
             why = "it gave a wrong result" if failure is None else f"{failure.type}: {failure.message}"
         except SessionTimeoutError as error:
             side.seen.timed_out_s, side.seen.report = self._timeout_s, error.report
@@ -252,7 +271,7 @@ class Benchmark:
                 again = ", measured again" if attempt < REPEATS else ""
                 times.dirty.append(f"{times.name}: {marred}{again}")
             times.call_us = await candidate.call_times_us()
-            times.clock = await self._confirmed(candidate, times.rounds.bursts[CANDIDATE], counts[CANDIDATE])
+            times.clock = await self._confirmed(candidate, times, counts[CANDIDATE])
 
         try:
             done = await self._tried(rounds, Contender(CANDIDATE, candidate.candidate), candidate, times)
@@ -265,20 +284,23 @@ class Benchmark:
         if done:
             self._baselines_by_the_clock(times)
 
-    async def _confirmed(self, candidate: Side, bursts: Sequence[Burst], count: int) -> Clock | None:
+    @staticmethod
+    async def _confirmed(candidate: Side, times: WorkloadTimes, count: int) -> Clock | None:
         """Hold a candidate's times against the clock; with longer bursts where those of the rounds are too short for it."""
-        clock = against_the_clock(bursts, self._flush_us)
+        bursts = times.rounds.bursts[CANDIDATE]
+        clock = against_the_clock(bursts, times.lead_us)
         if clock != "unconfirmed" or count == 1:
             return clock
         latency_us = statistics.median(value for burst in bursts for value in burst.device_us)
         longer = max(2 * count, min(CLOCK_CALLS, round(CLOCK_US / latency_us)))
         more = [await candidate.burst(longer, check=False) for _ in range(CLOCK_BURSTS)]
-        return against_the_clock([*bursts, *more], self._flush_us)
+        return against_the_clock([*bursts, *more], times.lead_us)
 
-    def _baselines_by_the_clock(self, times: WorkloadTimes) -> None:
+    @staticmethod
+    def _baselines_by_the_clock(times: WorkloadTimes) -> None:
         """Leave out baselines whose claims the judge's clock contradicts: a task is a stranger's code too."""
         for name in [name for name in times.rounds.bursts if name != CANDIDATE]:
-            if against_the_clock(times.rounds.bursts[name], self._flush_us) is None:
+            if against_the_clock(times.rounds.bursts[name], times.lead_us) is None:
                 times.failed[name] = "the judge's clock contradicts the times that its process gives"
                 del times.rounds.bursts[name]
 

@@ -15,7 +15,9 @@ __all__ = [
     "estimate",
     "impossible",
     "least_us",
+    "restore_us",
     "roofline_us",
+    "typical_us",
 ]
 
 DISAGREEMENT = 0.10
@@ -23,9 +25,9 @@ DISAGREEMENT = 0.10
 AROUND_US = 2_000.0
 """What may pass around a burst: its request and reply, and until the device is held and the first kernel starts."""
 BETWEEN_US = 4.0
-"""What passes on the device between a call and the flush before it, beside both."""
-FLUSH_SPREAD = 0.15
-"""Of the time of a flush: by how much it may differ between processes."""
+"""What passes on the device between a call and what comes before it, beside both."""
+LEAD_SPREAD = 0.15
+"""Of the time of a flush and of restoring inputs: by how much it may differ between processes."""
 SURE = 3.0
 """Standard errors by which a claim must be off before it is called false."""
 FEWEST = 4
@@ -78,7 +80,7 @@ class Estimate:
     """How long one call takes by the server's clock.
 
     Args:
-        call_us: From bursts of two sizes: what one call more takes, without the flush before it.
+        call_us: From bursts of two sizes: what one call more takes, without what comes before it.
         error_us: Its standard error.
     """
 
@@ -86,8 +88,31 @@ class Estimate:
     error_us: float
 
 
-def estimate(bursts: Sequence[Burst], flush_us: float) -> Estimate | None:
-    """Return what bursts of two sizes show of one call; None where there are too few that the device did not wait in."""
+def typical_us(bursts: Sequence[Burst]) -> float:
+    """Return the latency on which a speedup rests, in microseconds: the geometric mean of the bursts' medians.
+
+    A median of all calls would hide claims that are false in less than half of the bursts.
+    """
+    return statistics.geometric_mean(statistics.median(burst.device_us) for burst in bursts)
+
+
+def restore_us(nbytes: int, ceilings: Ceilings) -> float:
+    """Return how long it takes to restore inputs that a call changes, in microseconds.
+
+    Args:
+        nbytes: Of these inputs.
+        ceilings: Of the GPU.
+    """
+    return 2e6 * nbytes / ceilings.copy_bytes_per_s
+
+
+def estimate(bursts: Sequence[Burst], lead_us: float) -> Estimate | None:
+    """Return what bursts of two sizes show of one call; None where there are too few that the device did not wait in.
+
+    Args:
+        bursts: Of one contender.
+        lead_us: What comes before each call takes: the flush, and restoring inputs that it changes.
+    """
     sizes: dict[int, list[float]] = {}
     for burst in bursts:
         if not burst.late:
@@ -99,7 +124,7 @@ def estimate(bursts: Sequence[Burst], flush_us: float) -> Estimate | None:
         return None
     more = statistics.median(sizes[many]) - statistics.median(sizes[few])
     error = math.hypot(_error(sizes[few]), _error(sizes[many]))
-    return Estimate(more / (many - few) - flush_us, error / (many - few))
+    return Estimate(more / (many - few) - lead_us, error / (many - few))
 
 
 def _error(values: Sequence[float]) -> float:
@@ -108,32 +133,37 @@ def _error(values: Sequence[float]) -> float:
     return 1.2533 * (high - low) / 1.349 / math.sqrt(len(values))
 
 
-def against_the_clock(bursts: Sequence[Burst], flush_us: float) -> Clock | None:
+def against_the_clock(bursts: Sequence[Burst], lead_us: float) -> Clock | None:
     """Tell whether the server's clock bears out what the process says its calls took; None if it contradicts.
 
     The device's total of a burst cannot be longer than the wall time, nor much shorter than it but for what passes around it;
-    and what one call more adds to the wall time is the flush before it and the call. Where the clock is too coarse for that
-    the claim is unconfirmed.
+    and what one call more adds to the wall time is the call and what comes before it. Where the clock is too coarse for that
+    the claim is unconfirmed. What passes around a burst is held against geometric means: one burst in which the server had to wait
+    for its CPU says nothing of the others.
 
     Args:
         bursts: Of one contender.
-        flush_us: What the flush before each call takes, as the judge measured it.
+        lead_us: What comes before each call takes, as the judge measured it: the flush, and restoring inputs.
     """
+    if any(burst.total_us <= 0 for burst in bursts):
+        return None
     spent = sum(burst.spent_us for burst in bursts)
     total = sum(burst.total_us for burst in bursts)
     calls = sum(sum(burst.device_us) for burst in bursts)
     if total > spent * (1 + DISAGREEMENT) or calls > total * (1 + DISAGREEMENT):
         return None
-    if spent - total > DISAGREEMENT * spent + AROUND_US * len(bursts):
+    usual = statistics.geometric_mean(max(burst.spent_us, burst.total_us) for burst in bursts)
+    around = usual - statistics.geometric_mean(burst.total_us for burst in bursts)
+    if around > DISAGREEMENT * usual + AROUND_US:
         return None
-    claimed = statistics.median(value for burst in bursts for value in burst.device_us)
+    claimed = typical_us(bursts)
     if calls >= (1 - DISAGREEMENT) * spent:
         return "confirmed"
-    seen = estimate(bursts, flush_us)
+    seen = estimate(bursts, lead_us)
     if seen is None:
         return "unconfirmed"
     off = abs(seen.call_us - claimed) - DISAGREEMENT * claimed
-    if off > SURE * seen.error_us + FLUSH_SPREAD * flush_us + BETWEEN_US:
+    if off > SURE * seen.error_us + LEAD_SPREAD * lead_us + BETWEEN_US:
         return None
     return "confirmed" if off <= BETWEEN_US and seen.error_us < DISAGREEMENT * claimed else "unconfirmed"
 

@@ -1,13 +1,23 @@
 """What a benchmark found, in words and numbers: latencies, speedups with their intervals, share of what the GPU can do."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Condition, Gpu
+from adaexplore_mcp.evaluation.timing.baselines import MODES
 from adaexplore_mcp.evaluation.timing.benchmark import WorkloadTimes
-from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, estimate, impossible, roofline_us
+from adaexplore_mcp.evaluation.timing.clock import (
+    Burst,
+    Ceilings,
+    estimate,
+    impossible,
+    least_us,
+    roofline_us,
+    typical_us,
+)
 from adaexplore_mcp.evaluation.timing.intervals import (
     ALPHA,
     Interval,
@@ -24,6 +34,12 @@ ARITHMETIC = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 CLASSES = {"tf32": "tf32", "half": "bf16"}
 GENEROUS = {"fp32": "tf32", "tf32": "bf16", "bf16": "bf16", "fp16": "fp16", "fp64": "fp64"}
 """A faster arithmetic that may have helped: three TF32 products make one that is nearly a float32's."""
+
+
+NARROW = ("int8", "uint8", "float8")
+"""Dtypes of inputs that some GPUs multiply faster than anything whose rate is measured."""
+REFERENCES = ("eager", *MODES)
+"""Baselines that are the task's reference."""
 
 
 @dataclass
@@ -57,11 +73,11 @@ class Timed:
                     "dirty": times.dirty,
                     "checked": times.rounds.checked,
                     "clock": {
-                        who: _by_the_clock(bursts, self.ceilings.flush_us)
+                        who: _by_the_clock(bursts, times.lead_us)
                         for who, bursts in times.rounds.bursts.items()
                     },
                     "medians_us": {
-                        who: [round(quartiles([*burst.device_us] * 2)[1], 3) for burst in bursts]
+                        who: [round(statistics.median(burst.device_us), 3) for burst in bursts]
                         for who, bursts in times.rounds.bursts.items()
                     },
                 }
@@ -70,9 +86,9 @@ class Timed:
         }
 
 
-def _by_the_clock(bursts: Sequence[Burst], flush_us: float) -> dict[str, float | int]:
+def _by_the_clock(bursts: Sequence[Burst], lead_us: float) -> dict[str, float | int]:
     """Return what the judge's clock shows of one contender, in microseconds, for who wants to see why it was believed."""
-    seen = estimate(bursts, flush_us)
+    seen = estimate(bursts, lead_us)
     shown = {} if seen is None else {"call_us": round(seen.call_us, 2), "error_us": round(seen.error_us, 2)}
     return {**shown, "bursts": len(bursts), "late": sum(burst.late for burst in bursts)}
 
@@ -91,12 +107,9 @@ def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcom
             )
         if len(times.rounds) == 0:
             continue
-        _, median, _ = quartiles(times.rounds.latencies(CANDIDATE))
-        bound = roofline_us(
-            plan.bytes, plan.flops, timed.ceilings, GENEROUS[arithmetic_of(definition, plan, None)]
-        )
-        if impossible(median, bound):
-            what = f"{median:.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
+        least = min(_median(times, CANDIDATE), typical_us(times.rounds.bursts[CANDIDATE]))
+        if bound := _contradicted_us(definition, plan, times, timed.ceilings, least):
+            what = f"{least:.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
             return _refused(outcome, "impossible_time", f"{what} for the task's bytes and FLOPs")
     timing = _timing(definition, timed, precision_class)
     sentences = [each.sentence for each in timing.speedups]
@@ -107,6 +120,28 @@ def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcom
     return outcome.model_copy(
         update={"summary": summary, "timing": timing, "next_step": _next(timing), "scope": scope}
     )
+
+
+def _contradicted_us(
+    definition: Definition, plan: Plan, times: WorkloadTimes, ceilings: Ceilings, latency_us: float
+) -> float:
+    """Return the least time that a latency contradicts, in microseconds; 0 if it contradicts none.
+
+    The task's bytes bound everybody, unless its reference does with fewer too: of a large table it reads the rows that indices
+    name. FLOPs are those of the reference. Fewer may do, where a matrix is diagonal or a sum can be taken first, so they
+    contradict only what the judge's clock does not bear out; and nothing where narrower arithmetic may help whose rate is
+    not measured.
+    """
+    by_bytes, by_flops = least_us(
+        plan.bytes, plan.flops, ceilings, GENEROUS[arithmetic_of(definition, plan, None)]
+    )
+    narrow = any(each.dtype.startswith(NARROW) for each in plan.inputs)
+    if times.clock != "confirmed" and not narrow and impossible(latency_us, by_flops):
+        return max(by_bytes, by_flops)
+    known = [typical_us(times.rounds.bursts[name]) for name in REFERENCES if name in times.rounds.bursts]
+    if impossible(latency_us, by_bytes) and not any(impossible(each, by_bytes) for each in known):
+        return by_bytes
+    return 0.0
 
 
 def _refused(outcome: Outcome, check: str, why: str) -> Outcome:
@@ -167,7 +202,7 @@ def _latency(times: WorkloadTimes, bound_us: float) -> Latency:
         p25_us=round(low, 3),
         p75_us=round(high, 3),
         calls=len(values),
-        call_us=round(quartiles([*times.call_us] * 2)[1], 3) if times.call_us else 0.0,
+        call_us=round(statistics.median(times.call_us), 3) if times.call_us else 0.0,
         clock=times.clock or "unconfirmed",
         roofline_us=round(bound_us, 3),
         roofline_share=round(min(1.0, bound_us / median), 4) if bound_us else None,
@@ -190,7 +225,7 @@ def _speedup(
             speedup=round(interval.ratio, 4),
             low=round(interval.low, 4),
             high=round(interval.high, 4),
-            baseline_us=round(quartiles(measured[name][1].rounds.latencies(baseline))[1], 3),
+            baseline_us=round(_median(measured[name][1], baseline), 3),
             rounds=len(measured[name][1].rounds),
         )
         for name, interval in intervals.items()
@@ -216,6 +251,11 @@ def _speedup(
 
 def _interval(times: WorkloadTimes, baseline: str, alpha: float) -> Interval:
     return times.rounds.interval(baseline, alpha).widened(times.rounds.between_processes(baseline))
+
+
+def _median(times: WorkloadTimes, name: str) -> float:
+    """Return the median latency of one contender, in microseconds."""
+    return statistics.median(times.rounds.latencies(name))
 
 
 def _sentence(

@@ -1,4 +1,4 @@
-"""One of the two whose calls are timed: its process, made ready, then asked for one burst after the other."""
+"""One of those whose calls are timed: its process, made ready, then asked for one burst after the other."""
 
 import collections
 import time

@@ -5,7 +5,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from adaexplore_mcp.errors import WorkerLostError
+from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.claims import Failure
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport
 from adaexplore_mcp.evaluation.definition import Plan
@@ -16,14 +19,18 @@ from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing import benchmark
 from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
-from adaexplore_mcp.evaluation.timing.clock import Burst
+from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
+from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
 from adaexplore_mcp.models import Policy, Workload
 
 pytestmark = pytest.mark.anyio
 
 GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1 << 37, (9, 0))
 QUIET = Condition(sm_mhz=1_980)
+NOTHING = Attachment({}, None)
+FLUSH_US = 30.0
+TRIALS = TrialSet(1, 2, NOTHING, NOTHING, {}, [], ["x"], {}, 1, [])
 
 
 class Lock:
@@ -71,6 +78,7 @@ class Made:
 
     def close(self):
         self.closed = True
+        self.world.append((self.name, "closed"))
 
 
 class Bench:
@@ -88,7 +96,7 @@ class Bench:
             self.devices,
             GPU,
             l2_bytes=1 << 26,
-            flush_us=30.0,
+            ceilings=Ceilings(4e12, {}, FLUSH_US),
             effort="quick",
             timeout_s=5,
             timeline=Timeline(self.stages.append),
@@ -99,6 +107,19 @@ class Bench:
             return self.sides[each.name]
 
         monkeypatch.setattr(self.benchmark, "_open", opened)
+        count = self.devices.reserved
+
+        @asynccontextmanager
+        async def reserved(gpu, bytes_needed):
+            async with count(gpu, bytes_needed):
+                yield
+            self.world.append(("all", "memory back"))
+
+        monkeypatch.setattr(self.devices, "reserved", reserved)
+
+    async def trials_on(self, place):
+        self.world.append(("all", f"trials beside {self.devices.running(place.gpu)}"))
+        return TRIALS
 
     async def times(self, *, tunes=()):
         contenders = [
@@ -106,7 +127,7 @@ class Bench:
         ]
         return await self.benchmark.workload(
             Plan(workload=Workload(name="default")),
-            None,
+            self.trials_on,
             contenders[0],
             contenders[1:],
             compilation=CompileReport(),
@@ -137,6 +158,29 @@ async def test_everything_but_timing_and_tuning_is_done_beside_others(monkeypatc
     assert bench.devices.running(GPU) == 0
 
 
+async def test_inputs_are_made_at_a_place_and_memory_is_counted_until_the_last_process_has_ended(monkeypatch):
+    bench = Bench(monkeypatch, side(), side("eager"))
+    await bench.times()
+    assert bench.world[0] == ("all", "trials beside 1")
+    assert [step for _, step in bench.world[-3:]] == ["closed", "closed", "memory back"]
+    assert TRIALS.users == 0
+
+
+async def test_who_fails_before_the_rounds_has_ended_when_the_place_is_left(monkeypatch):
+    lost = side("eager", fails="construct", error=WorkerLostError("lost"))
+    bench = Bench(monkeypatch, side(), lost)
+    left = []
+    leave = bench.devices._leave
+    monkeypatch.setattr(
+        bench.devices,
+        "_leave",
+        lambda *given: (left.append([each.closed for each in bench.sides.values()]), leave(*given)),
+    )
+    with pytest.raises(WorkerLostError):
+        await bench.times()
+    assert left == [[True, True]]
+
+
 @pytest.mark.parametrize("fails", ["construct", "first calls", "burst"])
 async def test_a_baseline_that_fails_costs_the_candidate_nothing(monkeypatch, fails):
     broken = side("compile", fails=fails, error=SessionEndedError(EndReport()))
@@ -146,6 +190,16 @@ async def test_a_baseline_that_fails_costs_the_candidate_nothing(monkeypatch, fa
     assert times.seen.clean
     assert times.clock == "confirmed"
     assert times.rounds.interval("eager", 0.05).ratio == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("fails", ["construct", "burst"])
+async def test_memory_that_a_candidate_lacks_beside_its_baselines_is_not_held_against_it(monkeypatch, fails):
+    short = side(fails=fails, error=Decided())
+    short.seen.failure = Failure(kind="memory", type="OutOfMemoryError", message="CUDA out of memory")
+    bench = Bench(monkeypatch, short, side("eager"))
+    with pytest.raises(DeviceFullError, match="beside its baselines"):
+        await bench.times()
+    assert bench.devices.running(GPU) == 0
 
 
 async def test_without_any_baseline_left_nothing_is_timed(monkeypatch):

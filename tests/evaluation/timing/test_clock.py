@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from adaexplore_mcp.evaluation.timing.clock import (
     against_the_clock,
     estimate,
     impossible,
+    restore_us,
     roofline_us,
 )
 
@@ -60,6 +62,30 @@ def test_the_clock_shows_a_call_without_what_passes_around_a_burst():
     seen = estimate(bursts(50), FLUSH_US)
     assert seen.call_us == pytest.approx(50, abs=0.5)
     assert estimate(bursts(50, calls=1), FLUSH_US) is None  # all of one size
+
+
+def test_what_is_false_in_less_than_half_of_the_bursts_is_false():
+    honest, lies = bursts(100), bursts(100, claimed_us=1)
+    mixed = [
+        lie if number % 5 < 2 else truth for number, (truth, lie) in enumerate(zip(honest, lies, strict=True))
+    ]
+    assert against_the_clock(mixed, FLUSH_US) is None
+
+
+def test_one_long_wait_of_the_server_makes_no_claim_false():
+    calm = bursts(50)
+    stalled = [calm[0], replace(calm[1], wall_us=calm[1].wall_us + 300_000), *calm[2:]]
+    assert against_the_clock(stalled, FLUSH_US) == "confirmed"
+
+
+def test_what_restoring_inputs_takes_is_not_held_against_a_call():
+    restored = []
+    for each in bursts(70):
+        more_us = 32 * len(each.device_us)
+        restored.append(replace(each, total_us=each.total_us + more_us, wall_us=each.wall_us + more_us))
+    assert against_the_clock(restored, FLUSH_US) is None
+    lead_us = FLUSH_US + restore_us(64 << 20, H200)
+    assert against_the_clock(restored, lead_us) == "confirmed"
 
 
 def test_what_passes_around_a_burst_is_no_contradiction():

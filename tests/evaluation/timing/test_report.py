@@ -98,6 +98,26 @@ def test_faster_than_the_gpu_can_be_is_rejected():
     assert outcome.timing is None
 
 
+def test_bytes_that_the_reference_does_without_bound_nobody():
+    table = plan(nbytes=400_000_000)
+    assert said((table, times(ours_us=3.0, eager=5.0))).status == "correct"
+    assert said((table, times(ours_us=3.0, own=5.0)), asked=["own"]).status == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("given", "clock", "status"),
+    [
+        # 10¹¹ FLOPs take 250 µs in TF32; a product with a diagonal matrix does without most of them.
+        ({}, "confirmed", "correct"),
+        ({}, "unconfirmed", "rejected"),
+        ({"inputs": [TensorSpec(name="x", dtype="int8", shape=[1])]}, "unconfirmed", "correct"),
+    ],
+)
+def test_flops_of_the_reference_bound_what_the_clock_does_not_bear_out(given, clock, status):
+    product = plan(flops=10**11).model_copy(update=given)
+    assert said((product, times(ours_us=50.0, eager=400.0, clock=clock))).status == status
+
+
 def test_what_the_judges_clock_contradicts_is_rejected():
     outcome = said((plan(), times(eager=200.0, clock=None)))
     assert (outcome.status, outcome.check) == ("rejected", "clock")
