@@ -570,6 +570,7 @@ class Evaluator:
             gpu,
             l2_bytes=int(properties["l2_bytes"]),
             flush_us=ceilings.flush_us,
+            copy_bytes_per_s=ceilings.copy_bytes_per_s,
             effort=race.effort,
             timeout_s=timeout_s,
             timeline=timeline,

@@ -16,7 +16,7 @@ import anyio.to_thread
 from adaexplore_mcp.evaluation.buffers import GpuBuffers
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
-from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Condition, Gpu, condition
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
@@ -41,8 +41,10 @@ SLOWED = frozenset({
     "hardware power brake",
 })  # fmt: skip
 """What mars a measurement. A power limit does not: heavy kernels run into it at once, and both sides meet it."""
-CLOCK_BURSTS, CLOCK_CALLS, CLOCK_US = 6, 64, 6_000.0
-"""Of bursts for the judge's clock alone: how many, and with how many calls or for how long at most."""
+CLOCK_BURSTS, CLOCK_CALLS, CLOCK_US = 10, 64, 6_000.0
+"""Of bursts for the judge's clock alone: how many of each size, and with how many calls or for how long at most."""
+RESTORE_US = 2.0
+"""Beside moving its bytes, what restoring a tensor takes."""
 DRIFT = 0.05
 """Of the clock of the multiprocessors, from before the rounds to after them."""
 
@@ -83,6 +85,7 @@ class Benchmark:
         gpu: Where.
         l2_bytes: Size of its L2 cache.
         flush_us: In how many microseconds a buffer of twice that size is read.
+        copy_bytes_per_s: Bytes read and written by a copy.
         effort: How narrow the intervals are to be.
         timeout_s: Limit of each stage of each process.
         timeline: Told what is being done.
@@ -96,6 +99,7 @@ class Benchmark:
         *,
         l2_bytes: int,
         flush_us: float,
+        copy_bytes_per_s: float,
         effort: Effort,
         timeout_s: float,
         timeline: Timeline,
@@ -105,6 +109,7 @@ class Benchmark:
         self._gpu = gpu
         self._l2_bytes = l2_bytes
         self._flush_us = flush_us
+        self._copy_bytes_per_s = copy_bytes_per_s
         self._effort = effort
         self._timeout_s = timeout_s
         self._timeline = timeline
@@ -150,7 +155,9 @@ class Benchmark:
                     setting = self._setting(
                         compilation if ours else None, [compiled] if ours and compiled is not None else []
                     )
-                    sides[each.name] = await self._open(stack, each, setting, trials)
+                    sides[each.name] = await self._open(
+                        stack, each, setting, trials, self._restore_us(plan, trials)
+                    )
                 try:
                     async with anyio.create_task_group() as group:
                         for each in (candidate, *baselines):
@@ -190,11 +197,18 @@ class Benchmark:
         }
         return Setting(GpuBuffers(self._pool, self._gpu), load, self._timeout_s, _unsaid, files=files)
 
+    def _restore_us(self, plan: Plan, trials: TrialSet) -> float:
+        """Return in how long the inputs that a call changes are restored."""
+        restored = [tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated]
+        return sum(RESTORE_US + 2e6 * each / self._copy_bytes_per_s for each in restored)
+
     @staticmethod
-    async def _open(stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet) -> Side:
+    async def _open(
+        stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet, restore_us: float
+    ) -> Side:
         setting = replace(setting, load={**setting.load, "package": each.package})
         session = await stack.enter_async_context(setting.buffers.candidate())
-        side = Side(setting, session, each.candidate, trials)
+        side = Side(setting, session, each.candidate, trials, restore_us)
         stack.callback(side.close)
         return side
 
@@ -272,8 +286,9 @@ class Benchmark:
             return clock
         latency_us = statistics.median(value for burst in bursts for value in burst.device_us)
         longer = max(2 * count, min(CLOCK_CALLS, round(CLOCK_US / latency_us)))
-        more = [await candidate.burst(longer, check=False) for _ in range(CLOCK_BURSTS)]
-        return against_the_clock([*bursts, *more], self._flush_us)
+        # In turns: a host that is busier now than it was during the rounds is so for both sizes.
+        sizes = [count, longer] * CLOCK_BURSTS
+        return against_the_clock([await candidate.burst(size, check=False) for size in sizes], self._flush_us)
 
     def _baselines_by_the_clock(self, times: WorkloadTimes) -> None:
         """Leave out baselines whose claims the judge's clock contradicts: a task is a stranger's code too."""

@@ -198,6 +198,7 @@ def _speedup(
         for name, interval in intervals.items()
     }
     several = len(intervals) > 1
+    borne_out = all(measured[name][1].clock == "confirmed" for name in intervals)
     return Speedup(
         baseline=baseline,
         speedup=round(whole.ratio, 4),
@@ -212,6 +213,7 @@ def _speedup(
             definition,
             precision_class,
             f"worst {worst} {intervals[worst].ratio:.3g} times" if several else "",
+            "" if borne_out else "times not confirmed by the judge's clock",
         ),
     )
 
@@ -222,7 +224,7 @@ def _interval(times: WorkloadTimes, baseline: str, alpha: float) -> Interval:
 
 
 def _sentence(
-    baseline: str, interval: Interval, definition: Definition, precision_class: str | None, worst: str
+    baseline: str, interval: Interval, definition: Definition, precision_class: str | None, *more: str
 ) -> str:
     """Say a speedup in words; it ends with what it rests on."""
     said = {
@@ -231,7 +233,7 @@ def _sentence(
         "same": f"As fast within 1 % ({interval.ratio:.4g} times)",
         "inconclusive": f"No difference is certain yet ({interval.ratio:.3g} times)",
     }[conclude(interval)]
-    ends = f"95 % interval {interval.low:.4g} to {interval.high:.4g}" + (f"; {worst}" if worst else "")
+    ends = "; ".join([f"95 % interval {interval.low:.4g} to {interval.high:.4g}", *filter(None, more)])
     rests = (
         f"policy {definition.policy.precision}, class {precision_class or 'not known'}, baseline {baseline}"
     )
