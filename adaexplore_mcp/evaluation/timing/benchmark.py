@@ -147,7 +147,7 @@ class Benchmark:
         sides: dict[str, Side] = {}
         everybody = needed_bytes * (1 + len(baselines))
         begin = self._timeline.begin
-        async with AsyncExitStack() as stack:
+        async with AsyncExitStack() as memory, AsyncExitStack() as stack:
             async with self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin):
                 begin("preparing " + " and ".join(each.name for each in (candidate, *baselines)))
                 for each in (candidate, *baselines):
@@ -165,10 +165,11 @@ class Benchmark:
                 except ExceptionGroup as errors:
                     # They wait for the same workers of ours: the first loss says all there is to say.
                     raise errors.exceptions[0] from errors
+                await memory.enter_async_context(self._devices.reserved(self._gpu, everybody))
             if len(sides) < 2 or CANDIDATE not in sides:
                 return times
             begin("waiting to time alone")
-            async with self._devices.reserved(self._gpu, everybody), self._devices.alone(self._gpu, begin):
+            async with self._devices.alone(self._gpu, begin, holding=True):
                 for each in (candidate, *baselines):
                     if each.name in sides and each.tunes:
                         begin(f"tuning {each.name}")
