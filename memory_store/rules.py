@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.handles import content_handle
 from adaexplore_mcp.memory_store.records import from_json, to_json
@@ -34,6 +35,8 @@ MAX_NAMES = 80
 KEPT_FIXES = 20
 """Fixes of a rule that are kept; those that worked most often."""
 SHOWN_SPEEDS = 20
+DECIDED_BY = ("text", "state", "merged_into", "proposed")
+"""Of a rule: what a change rests on."""
 FAMILIES, KERNELS = "families", "kernels"
 
 Words = Callable[[str, Sequence[str]], str]
@@ -297,12 +300,27 @@ class RuleTable:
         action: str,
         agent: str,
         detail: Mapping[str, Any],
+        *,
+        known: RuleRecord | None = None,
         **columns: str,
     ) -> RuleRecord:
-        """Change columns of a rule, and keep what was done, by whom and when; all or nothing."""
+        """Change columns of a rule, and keep what was done, by whom and when; all or nothing.
+
+        Args:
+            rule_id: The rule.
+            action: What is done.
+            agent: By whom.
+            detail: What is kept of it beside.
+            known: The rule as it was when this was decided; None where that does not matter.
+            columns: What changes.
+
+        Raises:
+            RequestError: The rule is not as it was known.
+        """
         assert set(columns) <= {"text", "wording", "state", "proposed"}, columns
 
         def change(sqlite: "Sqlite") -> RuleRecord:
+            _as_known(sqlite, known)
             _change(sqlite, rule_id, action, agent, detail)
             for name, value in columns.items():
                 sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
@@ -311,9 +329,14 @@ class RuleTable:
         return await self._database.write(change)
 
     async def teach(
-        self, failure: int, rule_id: str, agent: str, lesson: str, /, **columns: str
+        self, failure: int, rule: RuleRecord, agent: str, lesson: str, /, **columns: str
     ) -> RuleRecord | None:
-        """Keep the lesson of a failure, and change its rule by it; None where that failure has its lesson."""
+        """Keep the lesson of a failure, and change its rule by it; None where that failure has its lesson.
+
+        Raises:
+            RequestError: The rule is not as it was known.
+        """
+        rule_id = rule.rule_id
         assert set(columns) <= {"text", "wording", "proposed"}, columns
 
         def teach(sqlite: "Sqlite") -> RuleRecord | None:
@@ -322,6 +345,7 @@ class RuleTable:
             )
             if taken.rowcount != 1:
                 return None
+            _as_known(sqlite, rule)
             _change(sqlite, rule_id, "lesson", agent, {"text": lesson, "failure": failure})
             for name, value in columns.items():
                 sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
@@ -329,11 +353,18 @@ class RuleTable:
 
         return await self._database.write(teach)
 
-    async def merge(self, rule_id: str, into: str, agent: str) -> RuleRecord:
-        """Make a rule part of another one: its failures, fixes and uses become the other's, and later ones too."""
+    async def merge(self, rule: RuleRecord, other: RuleRecord, agent: str) -> RuleRecord:
+        """Make a rule part of another one: its failures, fixes and uses become the other's, and later ones too.
+
+        Raises:
+            RequestError: One of them is not as it was known.
+        """
+        rule_id, into = rule.rule_id, other.rule_id
 
         def merge(sqlite: "Sqlite") -> RuleRecord:
             run = sqlite.conn.execute
+            _as_known(sqlite, rule)
+            _as_known(sqlite, other)
             run("UPDATE rule_failures SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
             run("UPDATE rule_speeds SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
             for table, columns, added in (
@@ -355,10 +386,10 @@ class RuleTable:
                     [into, rule_id],
                 )
                 run(f"DELETE FROM {table} WHERE rule_id = ?", [rule_id])  # noqa: S608 - constants
-            one, other = _by_id(sqlite, rule_id), _by_id(sqlite, into)
+            one, two = _by_id(sqlite, rule_id), _by_id(sqlite, into)
             assert one is not None
-            assert other is not None
-            names = tuple(dict.fromkeys((*other.names, *one.names)))[:MAX_NAMES]
+            assert two is not None
+            names = tuple(dict.fromkeys((*two.names, *one.names)))[:MAX_NAMES]
             run(
                 "UPDATE rules SET names = ?, hits = hits + ?, support = (SELECT COUNT(*) FROM rule_support WHERE rule_id = ?)"
                 " WHERE rule_id = ?",
@@ -469,6 +500,18 @@ def _record(row: Sequence[Any]) -> RuleRecord:
 def _by_id(sqlite: "Sqlite", rule_id: str) -> RuleRecord | None:
     row = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE rule_id = ?", [rule_id]).fetchone()  # noqa: S608
     return None if row is None else _record(row)
+
+
+def _as_known(sqlite: "Sqlite", known: RuleRecord | None) -> None:
+    """Refuse to change what is not as it was when the change was decided: another agent or server was first."""
+    if known is None:
+        return
+    now = _by_id(sqlite, known.rule_id)
+    if now is None or any(getattr(now, name) != getattr(known, name) for name in DECIDED_BY):
+        raise RequestError(
+            f"Rule {known.rule_id} was changed meanwhile.",
+            "Look at it again, and say whether it is still meant.",
+        )
 
 
 def _where(sqlite: "Sqlite", column: str, values: Sequence[str]) -> Iterator[RuleRecord]:

@@ -12,7 +12,7 @@ from mcp.server.mcpserver import Elicit, Resolve
 from pydantic import BaseModel, Field
 
 from adaexplore_mcp.errors import RequestError
-from adaexplore_mcp.models import Review, ReviewAction, RulePage, RulesRequest
+from adaexplore_mcp.models import Question, Review, ReviewAction, RulePage, RulesRequest
 from adaexplore_mcp.services import Services
 from adaexplore_mcp.services.messages import not_found
 from adaexplore_mcp.tools.answers import Answer, answer
@@ -64,20 +64,22 @@ class Unasked(BaseModel):
     """Nobody is asked: there is nothing to decide, the host cannot ask, or the request is at fault."""
 
 
-async def _asked(
-    ctx: Ctx, rule_id: str, action: ReviewAction, text: str, agent: str
-) -> Unasked | Elicit[Decision]:
-    """Ask the person through the host, where a change is a person's and the host can ask."""
+async def _question(ctx: Ctx, rule_id: str, action: ReviewAction, text: str, agent: str) -> Question | None:
+    """Return what to ask the person through the host, where a change is a person's and the host can ask."""
     capabilities = ctx.client_capabilities
     elicitation = capabilities.elicitation if capabilities is not None else None
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
-        return Unasked()
+        return None
     review = Review(rule_id=rule_id, action=action, text=text, agent=agent)
     try:
-        question = await services_of(ctx).rules.reviews.question(review)
+        return await services_of(ctx).rules.reviews.question(review)
     except RequestError:
-        return Unasked()  # the call itself says what is wrong
-    return Elicit(question, Decision) if question else Unasked()
+        return None  # the call itself says what is wrong
+
+
+async def _asked(question: Annotated[Question | None, Resolve(_question)]) -> Unasked | Elicit[Decision]:
+    """Ask it."""
+    return Unasked() if question is None else Elicit(question.words, Decision)
 
 
 async def review_rules(
@@ -88,14 +90,15 @@ async def review_rules(
     text: Annotated[str, Field(max_length=2000, description="New wording, or the reason.")] = "",
     into: Annotated[str, Field(description="merge: the rule it becomes part of.")] = "",
     agent: Annotated[str, Field(max_length=80)] = "",
+    question: Annotated[Question | None, Resolve(_question)],
     answer_of_person: Annotated[ElicitationResult[Unasked | Decision], Resolve(_asked)],
 ) -> Answer:
     """Reword a rule, merge it into an equal one, or propose to retire or confirm it: a person decides."""
     reviews = services_of(ctx).rules.reviews
     review = Review(rule_id=rule_id, action=action, text=text, into=into, agent=agent)
     match answer_of_person:
-        case AcceptedElicitation(data=Decision(agreed=agreed)):
-            return answer((await reviews.answered(review, agreed=agreed, who=PERSON)).to_wire())
+        case AcceptedElicitation(data=Decision(agreed=agreed)) if question is not None:
+            return answer((await reviews.answered(review, question, agreed=agreed, who=PERSON)).to_wire())
         case AcceptedElicitation():
             return answer((await reviews.review(review)).to_wire())
         case DeclinedElicitation() | CancelledElicitation():

@@ -31,6 +31,7 @@ class _Device:
     running: int = 0
     aside: int = 0
     needed_bytes: int = 0
+    reserved: int = 0
     timed: bool = False
     used_at: int = 0
     arrivals: int = 0
@@ -43,6 +44,7 @@ class _Waiter:
     alone: bool
     report: Callable[[str], None]
     admitted: anyio.Event
+    holding: bool = False
     device: _Device | None = None
     told: str = ""
 
@@ -152,29 +154,37 @@ class Devices:
             yield Place(device.gpu, give_way)
 
     @asynccontextmanager
-    async def alone(self, gpu: Gpu, report: Callable[[str], None]) -> AsyncIterator[None]:
+    async def alone(
+        self, gpu: Gpu, report: Callable[[str], None], *, holding: bool = False
+    ) -> AsyncIterator[None]:
         """Wait until nobody uses a GPU, neither this server nor another, and keep it so.
 
         Args:
             gpu: One of these GPUs, on which the caller holds no place: it would wait for itself.
             report: Told what is waited for and how many are ahead, whenever that changes; must not raise.
+            holding: The caller has reserved memory there, and goes before all who have not: they may wait for that memory.
 
         Raises:
             WorkerError: The GPU's lock cannot be opened.
         """
-        waiter = _Waiter([self._devices[gpu.uuid]], 0, True, report, anyio.Event())
+        waiter = _Waiter([self._devices[gpu.uuid]], 0, True, report, anyio.Event(), holding)
         async with self._place(waiter) as device, device.lock.alone(report):
             yield
 
     @asynccontextmanager
     async def reserved(self, gpu: Gpu, bytes_needed: int) -> AsyncIterator[None]:
-        """Count memory that processes without a place hold, while they wait to time alone."""
+        """Count memory that processes without a place hold, while they wait to time alone.
+
+        To be begun while the place is still there in which they got it, or others are let in who count on it.
+        """
         device = self._devices[gpu.uuid]
         device.needed_bytes += bytes_needed
+        device.reserved += 1
         try:
             yield
         finally:
             device.needed_bytes -= bytes_needed
+            device.reserved -= 1
             self._admit()
 
     def _somebody_times(self, device: _Device) -> bool:
@@ -212,7 +222,8 @@ class Devices:
 
     @asynccontextmanager
     async def _place(self, waiter: _Waiter) -> AsyncIterator[_Device]:
-        self._waiting.append(waiter)
+        holding = sum(each.holding for each in self._waiting)  # they are the first
+        self._waiting.insert(holding if waiter.holding else len(self._waiting), waiter)
         try:
             self._admit()
             await waiter.admitted.wait()
@@ -261,7 +272,7 @@ class Devices:
 
     def _obstacle(self, waiter: _Waiter, device: _Device) -> str:
         """Say what a waiter lacks on a GPU; nothing where it can begin."""
-        if device.running == 0:
+        if device.running == 0 and (waiter.alone or not device.reserved):
             return ""
         if device.timed:
             return "a measurement on the GPU to end"

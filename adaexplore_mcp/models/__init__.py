@@ -26,6 +26,7 @@ from adaexplore_mcp.models.outcomes import (
 )
 from adaexplore_mcp.models.profile import Basis, Bound, Cause, MeasuredKernel, Profile
 from adaexplore_mcp.models.rules import (
+    Question,
     Review,
     ReviewAction,
     RuleFix,
@@ -104,6 +105,7 @@ __all__ = [
     "Precision",
     "PrecisionClass",
     "Profile",
+    "Question",
     "RegisterRequest",
     "Review",
     "ReviewAction",

@@ -6,7 +6,16 @@ from pydantic import Field
 
 from adaexplore_mcp.models.values import Value
 
-__all__ = ["Review", "ReviewAction", "RuleFix", "RulePage", "RuleState", "RuleView", "RulesRequest"]
+__all__ = [
+    "Question",
+    "Review",
+    "ReviewAction",
+    "RuleFix",
+    "RulePage",
+    "RuleState",
+    "RuleView",
+    "RulesRequest",
+]
 
 RuleState = Literal["learned", "unverified", "verified", "confirmed", "retired"]
 """From failures here; imported, support unknown; a probe fails as the rule says; a person vouches; no longer given."""
@@ -54,6 +63,17 @@ class RuleView(Value):
     """How often kernels broke it before and after it was shown; empty where it never was."""
     proposed: str = ""
     """A change that waits for a person."""
+
+
+class Question(Value):
+    """What a person is asked about a rule."""
+
+    words: str
+    """The question."""
+    rule: str
+    """Text of the rule that it is about."""
+    state: RuleState
+    """And its state."""
 
 
 class RulePage(Value):

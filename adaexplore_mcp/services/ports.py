@@ -8,6 +8,7 @@ from adaexplore_mcp.models import (
     Device,
     Outcome,
     Profile,
+    Question,
     RegisterRequest,
     Review,
     RulePage,
@@ -157,8 +158,8 @@ class Reviews(Protocol):
         """
         ...
 
-    async def question(self, review: Review) -> str:
-        """Return what a person is to be asked about a change before it is made; empty where none has to decide.
+    async def question(self, review: Review) -> Question | None:
+        """Return what a person is to be asked about a change before it is made; None where none has to decide.
 
         Raises:
             NotFoundError: There is no such rule.
@@ -166,12 +167,18 @@ class Reviews(Protocol):
         """
         ...
 
-    async def answered(self, review: Review, *, agreed: bool, who: str) -> RuleView:
+    async def answered(self, review: Review, question: Question, *, agreed: bool, who: str) -> RuleView:
         """Do what an agent proposes and a person was asked about; keep the proposal and the decision.
+
+        Args:
+            review: What is proposed.
+            question: What the person was asked.
+            agreed: What the person answered.
+            who: Label of the person.
 
         Raises:
             NotFoundError: There is no such rule.
-            RequestError: The change cannot be made, or somebody else proposed another one meanwhile.
+            RequestError: The change cannot be made, or the rule is not what the person was asked about any more.
         """
         ...
 

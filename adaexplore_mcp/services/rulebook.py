@@ -90,10 +90,10 @@ class Rulebook:
             )
         return rule
 
-    async def view(self, rule: RuleRecord, summary: str) -> RuleView:
-        """Return a rule as it is shown."""
+    async def view(self, rule: RuleRecord, summary: str, *, reason: bool = False) -> RuleView:
+        """Return a rule as it is shown, to a person and who proposed a change with the reason for it."""
         details = await self.table.details([rule])
-        shown = view(rule, details[rule.rule_id], await self.installed())
+        shown = view(rule, details[rule.rule_id], await self.installed(), reason=reason)
         return shown.model_copy(update={"summary": summary})
 
     async def usable(self, sightings: Sequence[Sighting], triton: str) -> dict[str, RuleRecord]:

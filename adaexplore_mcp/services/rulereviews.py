@@ -4,11 +4,11 @@ import json
 
 from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store import RuleRecord
-from adaexplore_mcp.models import Review, RuleView
+from adaexplore_mcp.models import Question, Review, RuleView
 from adaexplore_mcp.rules import cleaned, probe_of
 from adaexplore_mcp.services.messages import shortened
 from adaexplore_mcp.services.rulebook import Rulebook, worded
-from adaexplore_mcp.services.ruleviews import place_of, proposal_of, view, vouched
+from adaexplore_mcp.services.ruleviews import place_of, view, vouched
 
 __all__ = ["RuleReviews", "reworded"]
 
@@ -42,7 +42,12 @@ class RuleReviews:
                 text = worded(review.text)
                 columns = reworded(rule, text, review.agent)
                 changed = await table.change(
-                    rule.rule_id, "reword", review.agent, {"text": text, "was": rule.text}, **columns
+                    rule.rule_id,
+                    "reword",
+                    review.agent,
+                    {"text": text, "was": rule.text},
+                    known=rule,
+                    **columns,
                 )
                 done = (
                     "Reworded."
@@ -70,7 +75,7 @@ class RuleReviews:
                         f"Rule {rule.rule_id} holds for {_place(rule)}, {into.rule_id} for {_place(into)}.",
                         "Merge rules that hold for the same dtype and device.",
                     )
-                changed = await table.merge(rule.rule_id, into.rule_id, review.agent)
+                changed = await table.merge(rule, into, review.agent)
                 done = f"{rule.rule_id} is part of it now."
             case "propose_retire" | "propose_confirm":
                 reason = cleaned(review.text)[:200]
@@ -81,27 +86,32 @@ class RuleReviews:
                     raise RequestError(
                         f"Rule {rule.rule_id} is confirmed already.", "There is nothing to do."
                     )
-                proposal = json.dumps({"action": action, "text": reason, "agent": review.agent})
+                proposal = _proposal(review)
                 changed = await table.change(
-                    rule.rule_id, review.action, review.agent, {"reason": reason}, proposed=proposal
+                    rule.rule_id,
+                    review.action,
+                    review.agent,
+                    {"reason": reason},
+                    known=rule,
+                    proposed=proposal,
                 )
                 done = f"Proposed; a person decides with `{BY_HAND} {rule.rule_id} accept`."
-        return await self._book.view(changed, done)
+        return await self._book.view(changed, done, reason=review.action.startswith("propose_"))
 
-    async def question(self, review: Review) -> str:
-        """Return what a person is to be asked about a change before it is made; empty where none has to decide.
+    async def question(self, review: Review) -> Question | None:
+        """Return what a person is to be asked about a change before it is made; None where none has to decide.
 
         Raises:
             NotFoundError: There is no such rule.
             RequestError: The change cannot be made; says why.
         """
         if review.action == "merge":
-            return ""
+            return None
         rule = await self._book.known(review.rule_id)
         if review.action == "reword":
             text = worded(review.text)
             if not vouched(rule):
-                return ""
+                return None
             asked, why = "be worded anew", f"New words: {text}"
         else:
             reason = cleaned(review.text)[:200]
@@ -116,23 +126,36 @@ class RuleReviews:
             shown.measured,
             why,
         )
-        return "\n".join(line for line in lines if line)
+        return Question(words="\n".join(filter(None, lines)), rule=rule.text, state=rule.state)
 
-    async def answered(self, review: Review, *, agreed: bool, who: str) -> RuleView:
+    async def answered(self, review: Review, question: Question, *, agreed: bool, who: str) -> RuleView:
         """Do what an agent proposes and a person was asked about; keep the proposal and the decision.
+
+        Args:
+            review: What is proposed.
+            question: What the person was asked.
+            agreed: What the person answered.
+            who: Label of the person.
 
         Raises:
             NotFoundError: There is no such rule.
-            RequestError: The change cannot be made, or somebody else proposed another one meanwhile.
+            RequestError: The change cannot be made, or the rule is not what the person was asked about any more.
         """
-        proposed = await self.review(review)
+        before = await self._book.known(review.rule_id)
+        if (before.text, before.state) != (question.rule, question.state):
+            raise RequestError(
+                f"Rule {review.rule_id} was changed while the person was asked about it.",
+                "Look at it again, and propose what is still meant.",
+            )
+        await self.review(review)
         rule = await self._book.known(review.rule_id)
-        if not rule.proposed or proposal_of(rule) != proposed.proposed:
+        said = json.loads(_proposal(review))
+        if (rule.text, rule.state, rule.proposed) != (before.text, before.state, said):
             raise RequestError(
                 f"Another change of rule {rule.rule_id} was proposed meanwhile.",
                 f"A person decides with `{BY_HAND} {rule.rule_id}`.",
             )
-        decided = await self.decide(review.rule_id, "accept" if agreed else "decline", who)
+        decided = await self._decide(rule, "accept" if agreed else "decline", who)
         return decided.model_copy(
             update={"summary": f"A person {'agreed' if agreed else 'declined'}: the rule is {decided.state}."}
         )
@@ -149,7 +172,11 @@ class RuleReviews:
             NotFoundError: There is no such rule.
             RequestError: There is nothing proposed.
         """
-        rule = await self._book.known(rule_id)
+        return await self._decide(await self._book.known(rule_id), action, who)
+
+    async def _decide(self, rule: RuleRecord, action: str, who: str) -> RuleView:
+        """Decide about a rule as it was seen."""
+        rule_id = rule.rule_id
         columns: dict[str, str] = {}
         match action:
             case "confirm":
@@ -175,9 +202,9 @@ class RuleReviews:
                     f"{shortened(action)} is no decision.", "Use confirm, retire, restore, accept or decline."
                 )
         changed = await self._book.table.change(
-            rule_id, action, who, {"was": rule.state, **columns}, **columns
+            rule_id, action, who, {"was": rule.state, **columns}, known=rule, **columns
         )
-        return await self._book.view(changed, f"{action}: done.")
+        return await self._book.view(changed, f"{action}: done.", reason=True)
 
     async def one(self, rule_id: str) -> RuleView:
         """Return one rule.
@@ -185,7 +212,7 @@ class RuleReviews:
         Raises:
             NotFoundError: There is no such rule.
         """
-        return await self._book.view(await self._book.known(rule_id), "")
+        return await self._book.view(await self._book.known(rule_id), "", reason=True)
 
     async def pending(self) -> list[RuleView]:
         """Return the rules for which something is proposed, and unverified ones with support, for a person to decide."""
@@ -198,11 +225,19 @@ class RuleReviews:
             if rule.state in {"learned", "unverified"} and rule.support >= MIN_SUPPORT and not rule.proposed
         ]
         details = await self._book.table.details(waiting)
-        return [view(rule, details[rule.rule_id], await self._book.installed()) for rule in waiting]
+        triton = await self._book.installed()
+        return [view(rule, details[rule.rule_id], triton, reason=True) for rule in waiting]
 
 
 def _place(rule: RuleRecord) -> str:
     return place_of(rule) or "anything"
+
+
+def _proposal(review: Review) -> str:
+    """Return what is kept of a change that a person decides about."""
+    action = review.action.removeprefix("propose_")
+    text = worded(review.text) if action == "reword" else cleaned(review.text)[:200]
+    return json.dumps({"action": action, "text": text, "agent": review.agent})
 
 
 def reworded(rule: RuleRecord, text: str, agent: str) -> dict[str, str]:

@@ -228,7 +228,7 @@ class RuleService:
                 f"Reword it with review_rules(rule_id={rule.rule_id!r}, action='reword', text=…).",
             )
         columns = reworded(rule, text, agent)
-        changed = await self._book.table.teach(failure.number, rule.rule_id, agent, text, **columns)
+        changed = await self._book.table.teach(failure.number, rule, agent, text, **columns)
         if changed is None:
             raise RequestError(f"Candidate {candidate_id} has its lesson already.", NO_RULE)
         return await self._book.view(

@@ -1,6 +1,6 @@
 """Which GPU an evaluation gets, and when, on two GPUs that are none."""
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 import anyio.lowlevel
@@ -494,6 +494,113 @@ def test_whoever_comes_is_served_within_the_limits_and_nothing_is_left(visitors,
                 await settled()
 
     anyio.run(play)
+
+
+class Party:
+    """Who prepares beside others, then times alone with what it has prepared; or makes way at times; left to chance."""
+
+    def __init__(self, machine, needed, times, chance):
+        self.machine, self.needed, self.times, self.chance = machine, needed, times, chance
+        self.scope = anyio.CancelScope()
+        self.holds = 0
+        self.busy = self.alone = self.done = False
+
+    async def run(self):
+        devices, one = self.machine.devices, self.machine.gpus[0]
+        try:
+            with self.scope:
+                async with AsyncExitStack() as memory:
+                    memory.callback(self._nothing)
+                    async with devices.use(bytes_needed=self.needed, report=lambda _: None) as place:
+                        self.holds = self.needed
+                        self.busy = True
+                        for _ in range(self.chance.randrange(4)):
+                            await self._for_a_while()
+                            self.busy = False
+                            await place.give_way()
+                            self.busy = True
+                        await self._for_a_while()
+                        self.busy = False
+                        if not self.times:
+                            return
+                        await memory.enter_async_context(devices.reserved(one, self.needed))
+                    async with devices.alone(one, lambda _: None, holding=True):
+                        self.alone = True
+                        await self._for_a_while()
+                        self.alone = False
+        finally:
+            self.busy = self.alone = False
+            self.done = True
+
+    def _nothing(self):
+        self.holds = 0
+
+    async def _for_a_while(self):
+        for _ in range(self.chance.randrange(8)):
+            await anyio.lowlevel.checkpoint()
+
+
+@given(
+    who=st.lists(st.tuples(st.integers(1, 90), st.booleans()), min_size=1, max_size=10),
+    chance=st.randoms(use_true_random=False),
+)
+def test_whoever_prepares_makes_way_and_times_in_any_order_is_done_and_nothing_is_left(who, chance):
+    async def play():
+        machine = Machine(count=1)
+        lock = machine.locks["GPU-0000"]
+        party = [Party(machine, needed, times, chance) for needed, times in who]
+
+        def looked_at():
+            alone = [each for each in party if each.alone]
+            assert not alone or (len(alone) == 1 and not any(each.busy for each in party))
+            assert not alone or (lock.checks, lock.timings) == (0, 1)
+            holds = [each.holds for each in party if each.holds]
+            assert len(holds) < 2 or sum(holds) <= 80, holds
+            waits = [each for each in party if not each.done]
+            if waits and chance.random() < 0.03:
+                chance.choice(waits).scope.cancel()
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                for each in party:
+                    group.start_soon(each.run)
+                    for _ in range(chance.randrange(5)):
+                        await anyio.lowlevel.checkpoint()
+                        looked_at()
+                while not all(each.done for each in party):
+                    await anyio.lowlevel.checkpoint()
+                    looked_at()
+        assert (machine.running, machine.waiting, machine.held) == ([0], [0], [(0, 0)])
+
+    before, scheduling.GIVE_WAY_S = scheduling.GIVE_WAY_S, 0.0
+    try:
+        anyio.run(play)
+    finally:
+        scheduling.GIVE_WAY_S = before
+
+
+async def test_memory_that_is_reserved_is_given_to_nobody_and_who_holds_it_goes_first():
+    machine = Machine(count=1)
+    one, told = machine.gpus[0], []
+    timing, after = anyio.Event(), Visitor(needed=60)
+
+    async def prepare_and_time():
+        async with AsyncExitStack() as memory:
+            async with machine.devices.use(bytes_needed=60, report=told.append):
+                await settled()
+                await memory.enter_async_context(machine.devices.reserved(one, 60))
+            async with machine.devices.alone(one, told.append, holding=True):
+                timing.set()
+                assert not after.inside.is_set()
+            await settled()
+            assert not after.inside.is_set()  # its processes are still there
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(prepare_and_time)
+        await anyio.lowlevel.checkpoint()
+        async with visited(machine, after):
+            await timing.wait()
+            await after.inside.wait()
 
 
 # --- with real locks -------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ async def test_the_fix_that_worked_most_often_is_shown(store):
 async def test_a_merged_rule_gives_all_it_had_and_all_it_gets_to_the_other(store):
     one, other = await fail(store), await fail(store, OTHER, task="task_2", family="f2")
     await store.rules.add_fix(one.rule_id, RuleFix(before="a", after="b"))
-    merged = await store.rules.merge(one.rule_id, other.rule_id, "me")
+    merged = await store.rules.merge(one, other, "me")
     assert (merged.hits, merged.support, merged.names) == (2, 2, ("tanh",))
     later = await fail(store, task="task_3", family="f3")
     assert (later.rule_id, later.hits, later.support) == (other.rule_id, 3, 3)
@@ -111,11 +111,8 @@ async def test_another_triton_is_noticed_until_its_probes_were_run(store):
 async def test_a_lesson_is_taken_once(store):
     rule = await fail(store)
     (failure,) = await store.rules.failures(candidate_id="cand_1")
-    assert await store.rules.teach(failure.number, rule.rule_id, "me", "You cannot a.", text="You cannot a.")
-    assert (
-        await store.rules.teach(failure.number, rule.rule_id, "me", "You cannot b.", text="You cannot b.")
-        is None
-    )
+    assert await store.rules.teach(failure.number, rule, "me", "You cannot a.", text="You cannot a.")
+    assert await store.rules.teach(failure.number, rule, "me", "You cannot b.", text="You cannot b.") is None
     assert (await store.rules.get(rule.rule_id)).text == "You cannot a."
 
 

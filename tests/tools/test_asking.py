@@ -6,6 +6,8 @@ from mcp import Client
 from mcp_types import ElicitResult
 from stand_ins import services_of
 
+from adaexplore_mcp.memory_store import NewRule
+from adaexplore_mcp.models import Review
 from adaexplore_mcp.server import build_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("mode", ["auto", "legacy"])]
@@ -118,3 +120,28 @@ async def test_an_answer_that_is_none_changes_nothing(settings, mode):
             assert result.is_error
             rule = await services.store.rules.get(rule_id)
     assert (rule.state, rule.proposed) == ("verified", {})
+
+
+async def test_a_person_confirms_nothing_but_what_was_shown(settings, mode):
+    """While the person reads, another agent words the rule anew."""
+    services = services_of(settings)
+    shown, other = "You cannot frobnicate a block of memory.", "You cannot trust the results of any tl.dot."
+    (rule,) = await services.store.rules.put([NewRule("message:frob", "other", shown, shown)], "server")
+
+    async def slow(context, params):
+        if shown in params.message:
+            review = Review(rule_id=rule.rule_id, action="reword", text=other, agent="you")
+            await services.rules.reviews.review(review)
+        return ElicitResult(action="accept", content={"agreed": True})
+
+    with anyio.fail_after(60):
+        async with Client(build_server(settings, services), mode=mode, elicitation_callback=slow) as client:
+            given = {"rule_id": rule.rule_id, "action": "propose_confirm", "agent": "me"}
+            result = await client.call_tool("review_rules", given)
+    now = await services.store.rules.get(rule.rule_id)
+    if mode == "legacy":
+        assert result.is_error
+        assert "changed while the person was asked" in result.content[0].text
+        assert now.state == "learned"
+    else:  # the question is asked again, with the new words
+        assert (now.state, now.text) == ("confirmed", other)

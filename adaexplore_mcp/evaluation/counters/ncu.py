@@ -25,7 +25,8 @@ PLACES = (
 VERSION_S = 20.0
 MOST_LAUNCHES = 40
 MOST_CHARACTERS = 4 << 20
-MOST_VALUE = 1e18  # a candidate may have written it: sums and products of such stay finite
+MOST = 1e18
+"""No counter of one launch comes to that; sums of what is below can be told as whole numbers."""
 SAID = 300
 MOST_NAME, SHOWN_NAME = 1000, 80
 
@@ -227,6 +228,6 @@ def _values(fields: Mapping[str, str], units: Mapping[str, str]) -> dict[str, fl
             value = float(fields.get(metric, "").replace(",", "")) * UNITS.get(units.get(metric, ""), 1.0)
         except ValueError:  # n/a
             continue
-        if 0 <= value <= MOST_VALUE:
+        if 0 <= value < MOST:
             values[name] = value
     return values

@@ -23,7 +23,7 @@ from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
-from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, against_the_clock, restore_us
+from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, against_the_clock
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE, Rounds, take_turns, warm_up
 from adaexplore_mcp.evaluation.timing.side import Side
 from adaexplore_mcp.evaluation.trials import TrialSet
@@ -41,8 +41,10 @@ SLOWED = frozenset({
     "hardware power brake",
 })  # fmt: skip
 """What mars a measurement. A power limit does not: heavy kernels run into it at once, and both sides meet it."""
-CLOCK_BURSTS, CLOCK_CALLS, CLOCK_US = 6, 64, 6_000.0
-"""Of bursts for the judge's clock alone: how many, and with how many calls or for how long at most."""
+CLOCK_BURSTS, CLOCK_CALLS, CLOCK_US = 10, 64, 6_000.0
+"""Of bursts for the judge's clock alone: how many of each size, and with how many calls or for how long at most."""
+RESTORE_US = 2.0
+"""Beside moving its bytes, what restoring a tensor takes."""
 DRIFT = 0.05
 """Of the clock of the multiprocessors, from before the rounds to after them."""
 
@@ -61,7 +63,6 @@ class WorkloadTimes:
         before: How the GPU was before the rounds.
         after: And after them.
         dirty: What marred measurements.
-        lead_us: What comes before each timed call takes: the flush, and restoring inputs that a call changes.
     """
 
     name: str
@@ -73,7 +74,6 @@ class WorkloadTimes:
     before: Condition = field(default_factory=Condition)
     after: Condition = field(default_factory=Condition)
     dirty: list[str] = field(default_factory=list)
-    lead_us: float = 0.0
 
 
 class Benchmark:
@@ -153,15 +153,15 @@ class Benchmark:
             ):
                 trials = await trials_on(place)
                 stack.enter_context(trials.used())
-                restored = sum(tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated)
-                times.lead_us = self._ceilings.flush_us + restore_us(restored, self._ceilings)
                 begin("preparing " + " and ".join(each.name for each in (candidate, *baselines)))
                 for each in (candidate, *baselines):
                     ours = each is candidate
                     setting = self._setting(
                         compilation if ours else None, [compiled] if ours and compiled is not None else []
                     )
-                    sides[each.name] = await self._open(stack, each, setting, trials)
+                    sides[each.name] = await self._open(
+                        stack, each, setting, trials, self._restore_us(plan, trials)
+                    )
                 try:
                     async with anyio.create_task_group() as group:
                         for each in (candidate, *baselines):
@@ -174,7 +174,7 @@ class Benchmark:
                 await reserved.enter_async_context(self._devices.reserved(self._gpu, everybody))
                 await timed.enter_async_context(stack.pop_all())
             begin("waiting to time alone")
-            async with self._devices.alone(self._gpu, begin):
+            async with self._devices.alone(self._gpu, begin, holding=True):
                 for each in (candidate, *baselines):
                     if each.name in sides and each.tunes:
                         begin(f"tuning {each.name}")
@@ -203,11 +203,18 @@ class Benchmark:
         }
         return Setting(GpuBuffers(self._pool, self._gpu), load, self._timeout_s, _unsaid, files=files)
 
+    def _restore_us(self, plan: Plan, trials: TrialSet) -> float:
+        """Return in how long the inputs that a call changes are restored."""
+        restored = [tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated]
+        return sum(RESTORE_US + 2e6 * each / self._ceilings.copy_bytes_per_s for each in restored)
+
     @staticmethod
-    async def _open(stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet) -> Side:
+    async def _open(
+        stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet, restore_us: float
+    ) -> Side:
         setting = replace(setting, load={**setting.load, "package": each.package})
         session = await stack.enter_async_context(setting.buffers.candidate())
-        side = Side(setting, session, each.candidate, trials)
+        side = Side(setting, session, each.candidate, trials, restore_us)
         stack.callback(side.close)
         return side
 
@@ -284,23 +291,24 @@ class Benchmark:
         if done:
             self._baselines_by_the_clock(times)
 
-    @staticmethod
-    async def _confirmed(candidate: Side, times: WorkloadTimes, count: int) -> Clock | None:
+    async def _confirmed(self, candidate: Side, times: WorkloadTimes, count: int) -> Clock | None:
         """Hold a candidate's times against the clock; with longer bursts where those of the rounds are too short for it."""
         bursts = times.rounds.bursts[CANDIDATE]
-        clock = against_the_clock(bursts, times.lead_us)
+        clock = against_the_clock(bursts, self._ceilings.flush_us)
         if clock != "unconfirmed" or count == 1:
             return clock
         latency_us = statistics.median(value for burst in bursts for value in burst.device_us)
         longer = max(2 * count, min(CLOCK_CALLS, round(CLOCK_US / latency_us)))
-        more = [await candidate.burst(longer, check=False) for _ in range(CLOCK_BURSTS)]
-        return against_the_clock([*bursts, *more], times.lead_us)
+        # In turns: a host that is busier now than it was during the rounds is so for both sizes.
+        sizes = [count, longer] * CLOCK_BURSTS
+        return against_the_clock(
+            [await candidate.burst(size, check=False) for size in sizes], self._ceilings.flush_us
+        )
 
-    @staticmethod
-    def _baselines_by_the_clock(times: WorkloadTimes) -> None:
+    def _baselines_by_the_clock(self, times: WorkloadTimes) -> None:
         """Leave out baselines whose claims the judge's clock contradicts: a task is a stranger's code too."""
         for name in [name for name in times.rounds.bursts if name != CANDIDATE]:
-            if against_the_clock(times.rounds.bursts[name], times.lead_us) is None:
+            if against_the_clock(times.rounds.bursts[name], self._ceilings.flush_us) is None:
                 times.failed[name] = "the judge's clock contradicts the times that its process gives"
                 del times.rounds.bursts[name]
 

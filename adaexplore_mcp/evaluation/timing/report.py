@@ -73,7 +73,7 @@ class Timed:
                     "dirty": times.dirty,
                     "checked": times.rounds.checked,
                     "clock": {
-                        who: _by_the_clock(bursts, times.lead_us)
+                        who: _by_the_clock(bursts, self.ceilings.flush_us)
                         for who, bursts in times.rounds.bursts.items()
                     },
                     "medians_us": {
@@ -86,9 +86,9 @@ class Timed:
         }
 
 
-def _by_the_clock(bursts: Sequence[Burst], lead_us: float) -> dict[str, float | int]:
+def _by_the_clock(bursts: Sequence[Burst], flush_us: float) -> dict[str, float | int]:
     """Return what the judge's clock shows of one contender, in microseconds, for who wants to see why it was believed."""
-    seen = estimate(bursts, lead_us)
+    seen = estimate(bursts, flush_us)
     shown = {} if seen is None else {"call_us": round(seen.call_us, 2), "error_us": round(seen.error_us, 2)}
     return {**shown, "bursts": len(bursts), "late": sum(burst.late for burst in bursts)}
 
@@ -231,6 +231,7 @@ def _speedup(
         for name, interval in intervals.items()
     }
     several = len(intervals) > 1
+    borne_out = all(measured[name][1].clock == "confirmed" for name in intervals)
     return Speedup(
         baseline=baseline,
         speedup=round(whole.ratio, 4),
@@ -245,6 +246,7 @@ def _speedup(
             definition,
             precision_class,
             f"worst {worst} {intervals[worst].ratio:.3g} times" if several else "",
+            "" if borne_out else "times not confirmed by the judge's clock",
         ),
     )
 
@@ -259,7 +261,7 @@ def _median(times: WorkloadTimes, name: str) -> float:
 
 
 def _sentence(
-    baseline: str, interval: Interval, definition: Definition, precision_class: str | None, worst: str
+    baseline: str, interval: Interval, definition: Definition, precision_class: str | None, *more: str
 ) -> str:
     """Say a speedup in words; it ends with what it rests on."""
     said = {
@@ -268,7 +270,7 @@ def _sentence(
         "same": f"As fast within 1 % ({interval.ratio:.4g} times)",
         "inconclusive": f"No difference is certain yet ({interval.ratio:.3g} times)",
     }[conclude(interval)]
-    ends = f"95 % interval {interval.low:.4g} to {interval.high:.4g}" + (f"; {worst}" if worst else "")
+    ends = "; ".join([f"95 % interval {interval.low:.4g} to {interval.high:.4g}", *filter(None, more)])
     rests = (
         f"policy {definition.policy.precision}, class {precision_class or 'not known'}, baseline {baseline}"
     )

@@ -33,7 +33,15 @@ LONGEST_NS = 10**13
 
 
 class Side(Conversation):
-    """Times one contender; everything that is wrong with it raises `conversation.Decided`, and `seen` says what."""
+    """Times one contender; everything that is wrong with it raises `conversation.Decided`, and `seen` says what.
+
+    Args:
+        setting: How it is run.
+        session: Its process.
+        candidate: What is timed.
+        trials: Its inputs.
+        restore_us: In how long the inputs that a call changes should be restored, in microseconds.
+    """
 
     def __init__(
         self,
@@ -41,12 +49,14 @@ class Side(Conversation):
         session: Session,
         candidate: Candidate,
         trials: TrialSet,
+        restore_us: float = 0.0,
     ) -> None:
         super().__init__(setting, session, candidate, trials, NumericsReport())
         kept = self.trials.named("constructor")
         most = max(1, MOST_SLOT_BYTES // max(1, int(kept[0].inputs.message["size"])))
         self._turns = kept
         self._slots = range(min(SLOTS, len(kept), most))
+        self._restore_us = restore_us
         self._bursts = 0
         self._held: dict[int, int] = {}
         self._launch_us = collections.deque([FIRST_LAUNCH_US], maxlen=LATELY)
@@ -88,6 +98,8 @@ class Side(Conversation):
             wall_us=wall_s * 1e6,
             held_us=held_us,
             late=late,
+            restore_us=self._restore_us,
+            copied_us=self._restore_us * len(self._slots),
         )
 
     async def call_times_us(self) -> list[float]:

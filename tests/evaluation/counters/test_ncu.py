@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaexplore_mcp.evaluation.counters import ncu
+from adaexplore_mcp.evaluation.counters.digest import kernels_of, rows
 from adaexplore_mcp.evaluation.counters.ncu import (
     METRICS,
     MOST_LAUNCHES,
@@ -40,6 +41,14 @@ def test_what_was_not_measured_is_not_there():
         )
     )
     assert not {"tensor_pct", "dram_pct", "fp64", "grid", "dram_read"} & launch.values.keys()
+
+
+@pytest.mark.parametrize("forged", ["1e308", "9" * 400, "1e18", "-0.1", "0x10", "nan"])
+def test_a_counter_beyond_what_any_launch_comes_to_is_not_there(forged):
+    (launch,) = launches(answer_of(("kernel", {"dram_read": forged, "duration_ns": forged})))
+    assert not {"dram_read", "duration_ns"} & launch.values.keys()
+    (row,) = rows(kernels_of([launch, *launches(answer_of(("kernel", {"dram_read": 9e17})))] * 20, []))
+    assert row.launches == 40
 
 
 def test_names_lose_what_no_name_has_and_launches_are_bounded():

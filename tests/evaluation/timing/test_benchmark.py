@@ -22,7 +22,7 @@ from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
 from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
-from adaexplore_mcp.models import Policy, Workload
+from adaexplore_mcp.models import Policy, TensorSpec, Workload
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +85,7 @@ class Bench:
     def __init__(self, monkeypatch, *sides, conditions=()):
         self.world = []
         self.stages = []
+        self.inputs = []
         self.sides = {side.name: side for side in sides}
         for side in sides:
             side.world = self.world
@@ -102,7 +103,8 @@ class Bench:
             timeline=Timeline(self.stages.append),
         )
 
-        async def opened(stack, each, setting, trials):
+        async def opened(stack, each, setting, trials, restore_us):
+            self.restore_us = restore_us
             stack.callback(self.sides[each.name].close)
             return self.sides[each.name]
 
@@ -126,7 +128,7 @@ class Bench:
             Contender(name, side.candidate, tunes=name in tunes) for name, side in self.sides.items()
         ]
         return await self.benchmark.workload(
-            Plan(workload=Workload(name="default")),
+            Plan(workload=Workload(name="default"), inputs=self.inputs),
             self.trials_on,
             contenders[0],
             contenders[1:],
@@ -244,10 +246,17 @@ async def test_what_the_clock_is_too_coarse_for_is_timed_in_longer_bursts(monkey
     times = await Bench(monkeypatch, short, side("eager")).times()
     assert times.clock == "confirmed"
     assert len(times.rounds) == 20
-    assert short.counts[-6:] == [64] * 6
+    assert short.counts[-20:] == [16, 64] * 10
     tiny = side(latency_us=2.0)
     tiny.noise_us = 200.0
     assert (await Bench(monkeypatch, tiny, side("eager")).times()).clock == "unconfirmed"
+
+
+async def test_restoring_what_a_call_changes_is_reckoned_by_its_bytes(monkeypatch):
+    bench = Bench(monkeypatch, side(), side("eager"))
+    bench.inputs = [TensorSpec(name=name, dtype="float32", shape=[1_000, 1_000]) for name in ("x", "y")]
+    await bench.times()
+    assert bench.restore_us == pytest.approx(2 + 2)  # 8 MB at 4 TB/s, and its launch
 
 
 async def test_a_baseline_that_lies_is_left_out(monkeypatch):

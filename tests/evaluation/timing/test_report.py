@@ -118,6 +118,11 @@ def test_flops_of_the_reference_bound_what_the_clock_does_not_bear_out(given, cl
     assert said((product, times(ours_us=50.0, eager=400.0, clock=clock))).status == status
 
 
+def test_a_speedup_says_that_its_times_are_not_confirmed():
+    (speedup,) = said((plan(), times(eager=200.0, clock="unconfirmed"))).timing.speedups
+    assert "(95 % interval 1.997 to 2.003; times not confirmed by the judge's clock)" in speedup.sentence
+
+
 def test_what_the_judges_clock_contradicts_is_rejected():
     outcome = said((plan(), times(eager=200.0, clock=None)))
     assert (outcome.status, outcome.check) == ("rejected", "clock")
