@@ -33,6 +33,7 @@ class _Device:
     needed_bytes: int = 0
     reserved: int = 0
     timed: bool = False
+    timings: int = 0
     used_at: int = 0
     arrivals: int = 0
 
@@ -200,10 +201,13 @@ class Devices:
             with anyio.move_on_after(GIVE_WAY_S):
                 while self._somebody_times(device) and not device.timed:
                     await self._news.wait()
-            while device.timed:
+            present = device.timings
+            while device.timed and device.timings == present:
                 await self._news.wait()
         finally:
             device.aside -= 1
+        while device.timed:  # one that came right after; those behind it wait for us
+            await self._news.wait()
 
     def _acceptable(self, pinned: str) -> list[_Device]:
         if not pinned and self._devices:
@@ -260,6 +264,7 @@ class Devices:
         device.arrivals += 1
         device.needed_bytes += waiter.needed_bytes
         device.timed = waiter.alone
+        device.timings += waiter.alone
         device.used_at = next(self._uses)
         waiter.device = device
         waiter.admitted.set()

@@ -385,6 +385,21 @@ async def test_two_timings_in_a_row_find_the_way_free():
         await settled()
 
 
+async def test_a_row_of_timings_does_not_keep_anybody_aside_for_good():
+    machine = Machine(count=1)
+    check, *timings = visitors = [Visitor(), *(Visitor("cuda:0", alone=True) for _ in range(4))]
+    async with visited(machine, *visitors) as group:
+        group.start_soon(check.give_way)
+        for timing in timings[:2]:
+            await timing.inside.wait()
+            await left(timing)
+        await settled()
+        assert inside(timings) == [True, True, False, False]
+        assert machine.held == [(1, 0)]
+        await left(check)
+        assert timings[2].inside.is_set()
+
+
 async def test_who_is_cancelled_while_it_gives_way_is_gone():
     machine = Machine(count=1)
     check, timing, later = visitors = [Visitor(), Visitor("cuda:0", alone=True), Visitor()]
