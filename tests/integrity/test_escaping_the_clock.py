@@ -1,10 +1,11 @@
 """Kinds 1 to 10: work done where, or when, no clock runs.
 
-Nothing is timed yet, so these show what holds without a clock: a result is whole when the call returns, whatever would
-tell the time is left alone, and no call is told from another.
+These show what holds without a clock: a result is whole when the call returns, whatever would tell the time is left
+alone, and no call is told from another.
 
-Waiting for timing: 8
-(lines kept in the L2 cache change how long a call takes, and nothing else that could be seen).
+Without an attack: 8
+(lines kept in the L2 cache change how long a call takes, and nothing else that could be seen; nothing may keep any while it is
+timed).
 
 A candidate that counts its calls and changes after more than the few dozen that are made is not found today; that is
 said in SECURITY.md.

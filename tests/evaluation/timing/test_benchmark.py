@@ -1,146 +1,19 @@
 """A benchmark's order of things, with contenders that are made up on a GPU that is none."""
 
-from contextlib import asynccontextmanager
-
-import anyio
 import pytest
+from contenders import GPU, QUIET, TRIALS, Bench, side
 
 from adaexplore_mcp.errors import WorkerLostError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
-from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import Failure
-from adaexplore_mcp.evaluation.compilation import CompileReport
-from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport
-from adaexplore_mcp.evaluation.definition import Plan
-from adaexplore_mcp.evaluation.devices import Condition, Gpu
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.conversation import Decided
+from adaexplore_mcp.evaluation.devices import Condition
 from adaexplore_mcp.evaluation.session import EndReport, SessionEndedError, SessionTimeoutError
-from adaexplore_mcp.evaluation.timeline import Timeline
-from adaexplore_mcp.evaluation.timing import benchmark
-from adaexplore_mcp.evaluation.timing.baselines import Contender
-from adaexplore_mcp.evaluation.timing.benchmark import Benchmark
-from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings
+from adaexplore_mcp.evaluation.timing.clock import Burst
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
-from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
-from adaexplore_mcp.models import Policy, TensorSpec, Workload
+from adaexplore_mcp.models import TensorSpec
 
 pytestmark = pytest.mark.anyio
-
-GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1 << 37, (9, 0))
-QUIET = Condition(sm_mhz=1_980)
-NOTHING = Attachment({}, None)
-FLUSH_US = 30.0
-TRIALS = TrialSet(1, 2, NOTHING, NOTHING, {}, [], ["x"], {}, 1, [])
-
-
-class Lock:
-    how = "a lock"
-
-    @asynccontextmanager
-    async def shared(self, report):
-        yield
-
-    alone = shared
-
-
-class Made:
-    """Stands for `Side`: a contender whose calls take a microsecond count, and which fails where it is told to."""
-
-    def __init__(self, world, name, latency_us=100.0, fails=None, error=None):
-        self.world, self.name, self.latency_us, self.fails, self.error = world, name, latency_us, fails, error
-        self.seen = NumericsReport()
-        self.candidate = Candidate(b"", "kernelbench", "Model", Policy())
-        self.closed = False
-        self.noise_us = 0.0
-        self.counts = []
-
-    async def _do(self, step):
-        self.world.append((self.name, step))
-        await anyio.lowlevel.checkpoint()
-        if step == self.fails:
-            raise self.error
-
-    async def construct(self):
-        await self._do("construct")
-
-    async def first_calls(self):
-        await self._do("first calls")
-
-    async def burst(self, count, *, check):
-        await self._do("burst")
-        self.counts.append(count)
-        total = count * (self.latency_us + 30)
-        noise = self.noise_us * (len(self.counts) * 7 % 10) / 10
-        return Burst([self.latency_us] * count, total, 2_000 + total + 300 + noise, 2_000)
-
-    async def call_times_us(self):
-        return [self.latency_us + 40]
-
-    def close(self):
-        self.closed = True
-        self.world.append((self.name, "closed"))
-
-
-class Bench:
-    def __init__(self, monkeypatch, *sides, conditions=()):
-        self.world = []
-        self.stages = []
-        self.inputs = []
-        self.sides = {side.name: side for side in sides}
-        for side in sides:
-            side.world = self.world
-        conditions = iter(conditions)
-        monkeypatch.setattr(benchmark, "condition", lambda _: next(conditions, QUIET))
-        self.devices = Devices([GPU], {GPU.uuid: Lock()})
-        self.benchmark = Benchmark(
-            None,
-            self.devices,
-            GPU,
-            l2_bytes=1 << 26,
-            ceilings=Ceilings(4e12, {}, FLUSH_US),
-            effort="quick",
-            timeout_s=5,
-            timeline=Timeline(self.stages.append),
-        )
-
-        async def opened(stack, each, setting, trials, restore_us):
-            self.restore_us = restore_us
-            stack.callback(self.sides[each.name].close)
-            return self.sides[each.name]
-
-        monkeypatch.setattr(self.benchmark, "_open", opened)
-        count = self.devices.reserved
-
-        @asynccontextmanager
-        async def reserved(gpu, bytes_needed):
-            async with count(gpu, bytes_needed):
-                yield
-            self.world.append(("all", "memory back"))
-
-        monkeypatch.setattr(self.devices, "reserved", reserved)
-
-    async def trials_on(self, place):
-        self.world.append(("all", f"trials beside {self.devices.running(place.gpu)}"))
-        return TRIALS
-
-    async def times(self, *, tunes=()):
-        contenders = [
-            Contender(name, side.candidate, tunes=name in tunes) for name, side in self.sides.items()
-        ]
-        return await self.benchmark.workload(
-            Plan(workload=Workload(name="default"), inputs=self.inputs),
-            self.trials_on,
-            contenders[0],
-            contenders[1:],
-            compilation=CompileReport(),
-            compiled=None,
-            needed_bytes=1 << 20,
-            alpha=0.05,
-        )
-
-
-def side(name=CANDIDATE, **given):
-    return Made([], name, **given)
 
 
 async def test_everything_but_timing_and_tuning_is_done_beside_others(monkeypatch):
