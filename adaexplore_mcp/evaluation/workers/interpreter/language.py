@@ -19,6 +19,7 @@ import numpy as np
 
 from adaexplore_mcp.evaluation.workers.interpreter.frontend import speed_up_front_end
 from adaexplore_mcp.evaluation.workers.interpreter.handles import Handle, numpy_dtype
+from adaexplore_mcp.evaluation.workers.interpreter.hints import hints
 from adaexplore_mcp.evaluation.workers.interpreter.numbers import to_float
 from adaexplore_mcp.evaluation.workers.interpreter.reductions import BranchOnBlockError, Reductions
 from adaexplore_mcp.evaluation.workers.interpreter.versions import stock, tl, triton
@@ -263,9 +264,6 @@ def _patch_functions(builder: Builder, statements: Statements) -> None:
             place = ast.Constant(None, lineno=sys._getframe(1).f_lineno, col_offset=0)  # noqa: SLF001 - the kernel's line
             raise CompileTimeAssertionFailure(None, place, str(_unwrapped(message)))
 
-    def unchanged(value: Any, *_: object, **__: object) -> Any:  # noqa: ANN401 - any tensor
-        return value
-
     def static_print(*values: object, **options: Any) -> None:  # noqa: ANN401 - as print
         print(*values, **options)  # noqa: T201 - the candidate's own output
 
@@ -275,9 +273,7 @@ def _patch_functions(builder: Builder, statements: Statements) -> None:
         "static_range": static_range,
         "static_assert": static_assert,
         "static_print": static_print,
-        "multiple_of": unchanged,
-        "max_contiguous": unchanged,
-        "max_constancy": unchanged,
+        **hints(builder),
         "reduce": reductions.reduce,
         "associative_scan": reductions.associative_scan,
         "map_elementwise": reductions.map_elementwise,

@@ -175,3 +175,39 @@ def gluon_kernels_are_not_interpretable():
     with call() as recorder:
         expect(NotInterpretable, lambda: kernel[(1,)](torch.zeros(1, dtype=torch.int32)))
     assert recorder.refused
+
+
+@triton.jit
+def hinted(x_ptr, out_ptr, n, SHIFT: tl.constexpr):
+    n = tl.multiple_of(n, 16)
+    o = tl.program_id(0) * 16 + tl.arange(0, 16) + SHIFT
+    o = tl.max_contiguous(tl.multiple_of(o, 8), 8)
+    tl.store(out_ptr + o, tl.load(x_ptr + o, mask=o < n), mask=o < n)
+
+
+@triton.jit
+def hinted_wraps(x_ptr, out_ptr, M: tl.constexpr):
+    o = (tl.program_id(0) * 16 + tl.arange(0, 16)) % M
+    o = tl.max_contiguous(tl.multiple_of(o, [16]), [16])
+    tl.store(out_ptr + o, tl.load(x_ptr + o))
+
+
+def hints_that_hold_are_not_told():
+    x, out = torch.randn(64), torch.zeros(64)
+    with call() as recorder:
+        hinted[(4,)](x, out, 64, SHIFT=0)
+    assert torch.equal(x, out)
+    assert not recorder.uncovered
+
+
+def hints_that_are_false_are_told_and_change_no_number():
+    x, out = torch.randn(64), torch.zeros(64)
+    with call() as recorder:
+        hinted[(4,)](x, out, 50, SHIFT=1)
+        hinted_wraps[(1,)](x, out, M=10)
+    assert torch.equal(x[1:50], out[1:50])
+    told = " ".join(recorder.uncovered)
+    assert "a false hint, tl.multiple_of(…, 16), for values from 50" in told
+    assert "tl.multiple_of(…, 8), for values from 1:" in told
+    assert "tl.max_contiguous(…, 16), for values from 0" in told
+    assert "tl.max_contiguous(…, 8)" not in told
