@@ -36,7 +36,7 @@ def _brief(rule: Mapping[str, Any]) -> dict[str, Any]:
     brief = {**rule, "why": _why(rule)}
     if fix := rule.get("fix"):
         brief["fix"] = (
-            f"{fix.get('before') or 'nothing'} → {fix.get('after') or 'nothing'} (worked {fix.get('worked', 1)} times)"
+            f"{fix.get('before') or 'nothing'} → {fix.get('after') or 'nothing'} (worked {fix.get('worked', 1)}x)"
         )
     return {name: brief[name] for name in KEPT if brief.get(name)}
 

@@ -454,7 +454,8 @@ class ExploreService:
 
     async def _stopped(self, now: RunNow, ask: Ask, verdict: _Verdict | None) -> SearchAnswer:
         result = result_of(now, timed=self._evaluations.times)
-        best = f", get_kernel with run_id {ask.run_id!r} for the best kernel" if now.search.best() else ""
+        which = "the best kernel" if self._evaluations.times else "a right kernel"
+        best = f", get_kernel with run_id {ask.run_id!r} for {which}" if now.search.best() else ""
         more = "resume and a greater max_steps" if now.run.stop_reason == "budget" else "resume"
         return self._answer(
             now,
@@ -484,6 +485,10 @@ class ExploreService:
                 told = f"No node, no step used: {summary} "
             else:
                 told = f"Node {verdict.node}: {summary} "
+                if any(
+                    node.id == verdict.node and node.right and not node.eligible for node in now.search.nodes
+                ):
+                    told += "Its own kernels do none of the work: it is never the best. "
                 if verdict.ratio is not None:
                     told += f"{verdict.ratio} as its parent: {LESSON} "
             fields |= {

@@ -107,7 +107,7 @@ class Proposals:
                 **common,
                 where="at the root" if step.parent == ROOT else f"under node {step.parent}",
                 pool=_listing(nodes, sources)
-                or "No kernel of this run is right on the way here: any right kernel is a gain.",
+                or "None stands on the way here: a kernel unlike those that are known, and right, is what is wanted.",
             )
         return _tight(text), shown
 

@@ -100,7 +100,7 @@ def _lines(rule: RuleView) -> list[str]:
     lines = [f"{rule.rule_id}  {rule.state:<10}  {rule.rule}", f"  {rule.provenance}"]
     if rule.fix is not None:
         lines.append(
-            f"  known fix: {rule.fix.before or 'nothing'} -> {rule.fix.after or 'nothing'} (worked {rule.fix.worked} times)"
+            f"  known fix: {rule.fix.before or 'nothing'} -> {rule.fix.after or 'nothing'} (worked {rule.fix.worked}x)"
         )
     if rule.measured:
         lines.append(f"  {rule.measured}")
