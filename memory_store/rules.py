@@ -563,10 +563,16 @@ def _add_failure(
     sqlite: "Sqlite", rule_id: str, *, task_id: str, family: str, candidate_id: str, agent: str
 ) -> None:
     run = sqlite.conn.execute
+    again = run(
+        "SELECT 1 FROM rule_failures WHERE candidate_id = ? AND rule_id = ? AND family = ?",
+        [candidate_id, rule_id, family],
+    ).fetchone()
     run(
         "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at) VALUES (?, ?, ?, ?, ?, ?)",
         [rule_id, task_id, family, candidate_id, agent.encode("utf-8", "replace").decode(), time.time()],
     )
+    if again is not None:  # the same kernel, judged once more: it breaks the rule no second time
+        return
     _add_support(sqlite, rule_id, family)
     run(
         "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",

@@ -196,9 +196,10 @@ def _narrow(seen: Seen, _: Machine) -> Iterator[Found]:
                 "narrow_access",
                 build.kernel,
                 f"{build.kernel} reads and writes global memory one element at a time ({widths} per thread): neighbouring "
-                "lanes do not hold neighbouring addresses, or that is not known when it is compiled",
-                "Let the last axis of a block run along contiguous memory, transpose once, or state it (tl.multiple_of, "
-                "tl.max_contiguous, a stride of 1 as constexpr).",
+                "lanes do not hold neighbouring addresses, or that is not known when it is compiled (a row length that is no multiple "
+                "of 16 is enough)",
+                "Let the last axis of a block run along contiguous memory, pad rows or go over them as one, or, only where it holds, "
+                "state it (tl.multiple_of, tl.max_contiguous, a stride of 1 as constexpr).",
                 "from binary",
             )
 

@@ -27,13 +27,22 @@ async def right(store, *, task="task_1", family="f1"):
 
 
 async def test_support_counts_families_and_not_hits(store):
-    for task, family in (("task_1", "f1"), ("task_2", "f1"), ("task_2", "f1"), ("task_3", "f2")):
-        rule = await fail(store, task=task, family=family)
+    told = (("task_1", "f1"), ("task_2", "f1"), ("task_2", "f1"), ("task_3", "f2"))
+    for number, (task, family) in enumerate(told):
+        rule = await fail(store, task=task, family=family, candidate=f"cand_{number}")
     assert (rule.hits, rule.support) == (4, 2)
     known = await store.rules.outlook(task_id="task_9", family="f2", triton="")
     assert (known.own, known.families) == ({rule.rule_id}, 2)
     _, families = await store.rules.all()
     assert families == 2
+
+
+async def test_a_kernel_that_is_judged_again_breaks_a_rule_no_second_time(store):
+    for _ in range(3):
+        rule = await fail(store)
+    assert (await fail(store, family="f2")).hits == 2  # on another task it does
+    assert rule.hits == 1
+    assert len(await store.rules.failures(candidate_id="cand_1")) == 4
 
 
 async def test_names_are_collected_and_the_rule_worded_anew(store):
@@ -60,7 +69,7 @@ async def test_use_is_measured_before_and_after_a_rule_was_shown(store):
     await store.rules.show([rule.rule_id], "task_1")
     for _ in range(3):
         await right(store)
-    await fail(store)
+    await fail(store, candidate="cand_2")
     details = (await store.rules.details([rule]))[rule.rule_id]
     rule = await store.rules.get(rule.rule_id)
     details = (await store.rules.details([rule]))[rule.rule_id]
