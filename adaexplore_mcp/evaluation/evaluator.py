@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from adaexplore_mcp.errors import TaskError, WorkerError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
@@ -43,15 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CPU", "Evaluation", "Evaluator", "Race"]
 
-DEFAULT_WORKLOAD = "default"
-HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
 TOLD_FACTOR = 8  # trials are used no more once an eighth of an output may have been told
-NEIGHBOURS = 6  # sizes that are tried for one near a task's own
-KEPT_SHARE = 0.3  # of a GPU's memory: trials kept there
 CPU = "cpu"
 GOOD = frozenset({"correct", "plausible"})
 
-T = TypeVar("T")
 Report = Callable[[str], None]
 _Judged = tuple[list[WorkloadResult], dict[str, TrialSet], Environment, dict[str, Any], Timed | None]
 """What a candidate showed, by workload the trials used, the machine, fields of the receipt, and its times."""
@@ -295,9 +290,6 @@ class Evaluator:
         properties = await self.pool.properties(first)
         results: list[WorkloadResult] = []
 
-        async def trials_on(plan: Plan, place: Place) -> TrialSet:
-            return await self.references.gpu_trials(definition, plan, place.gpu, place.give_way)
-
         def take(needed: int) -> AbstractAsyncContextManager[Place]:
             # The workloads that follow stay where the first was judged.
             pinned = verification.gpu.label if verification.gpu is not None else device
@@ -306,7 +298,7 @@ class Evaluator:
         verification = GpuVerification(
             self.pool,
             candidate,
-            trials_on,
+            partial(self.references.gpu_trials, definition),
             take,
             devices=self.devices,
             make_room=self.references.make_room,
@@ -375,15 +367,11 @@ class Evaluator:
         timed = Timed(gpu, race.effort, ceilings, [each.name for each in race.baselines])
         for result in own:
             plan = result.plan
-
-            async def trials_on(place: Place, plan: Plan = plan) -> TrialSet:
-                return await self.references.gpu_trials(definition, plan, place.gpu, place.give_way)
-
             compilation, compiled = verification.compiled[plan.workload.name]
             timing = partial(
                 benchmark.workload,
                 plan,
-                trials_on,
+                partial(self.references.gpu_trials, definition, plan),
                 candidate,
                 race.baselines,
                 compilation=compilation,

@@ -20,7 +20,7 @@ from adaexplore_mcp.evaluation.task_process import NO_TRICKS, TaskProcess, under
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
 from adaexplore_mcp.models import Workload
 
-__all__ = ["Between", "make_gpu_trials", "make_trials", "trial_count"]
+__all__ = ["make_gpu_trials", "make_trials", "trial_count"]
 
 FIXED_BYTES = 1 << 22  # of an input, as far as its digest goes
 GPU_SHARE = 0.25  # of a GPU's memory: what the trials of one workload may take

@@ -21,8 +21,8 @@ from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
 from adaexplore_mcp.evaluation.planning import examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.preparation import Between, make_gpu_trials, make_trials, trial_count
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, trial_count
+from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.trials import Audit, TrialSet
 from adaexplore_mcp.models import Target, Workload
 
@@ -144,11 +144,12 @@ class References:
             return await self.trials(definition, plan.elsewhere.workload, {}, once=True)
         return None
 
-    async def gpu_trials(
-        self, definition: Definition, plan: Plan, gpu: Gpu, between: Between | None = None
-    ) -> TrialSet:
-        """Return the trials of a workload on a GPU, from those kept where possible."""
-        make = partial(again_if_lost, partial(make_gpu_trials, self._pool, definition, plan, gpu, between))
+    async def gpu_trials(self, definition: Definition, plan: Plan, place: Place) -> TrialSet:
+        """Return the trials of a workload on a GPU, from those kept where possible; others go first between two that are made."""
+        gpu = place.gpu
+        make = partial(
+            again_if_lost, partial(make_gpu_trials, self._pool, definition, plan, gpu, place.give_way)
+        )
         try:
             return await self._kept.get(_on_gpu(definition, plan, gpu), make)
         except DeviceFullError:
@@ -273,7 +274,7 @@ class References:
         for needed in (self.needs(definition, plan), max(gpu.memory_bytes for gpu in self._devices.gpus)):
             try:
                 async with self._devices.use(bytes_needed=needed, report=report) as place:
-                    trials = await self.gpu_trials(definition, plan, place.gpu, place.give_way)
+                    trials = await self.gpu_trials(definition, plan, place)
                     return trials, await self._audit(GpuBuffers(self._pool, place.gpu), definition, trials)
             except DeviceFullError as error:  # once more, without neighbours
                 full = error
