@@ -6,7 +6,7 @@ The one class that the services use; below it, each step has its module: `refere
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,12 +59,10 @@ class Race:
     Args:
         baselines: In the order in which they are reported.
         effort: How narrow the intervals are to be.
-        ceilings: What GPUs can do, by UUID, as far as it is known.
     """
 
     baselines: Sequence[Contender]
     effort: Effort
-    ceilings: Mapping[str, Ceilings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,8 @@ class Evaluator:
         memory_bytes: What a process may take.
         devices: The GPUs, and who is on them.
         jobs: Configurations of an autotuner to compile side by side.
+
+    `known_ceilings` holds what GPUs can do, by UUID: what was measured, and what its user put there.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Evaluator:
         self.devices = devices or Devices([], {})
         self._target = target
         self._jobs = jobs
-        self._ceilings: dict[str, Ceilings] = {}
+        self.known_ceilings: dict[str, Ceilings] = {}
         self._uncounted: dict[str, Counted] = {}
         self.references = References(pool, target, memory_bytes, self.devices)
 
@@ -346,7 +346,7 @@ class Evaluator:
         gpu = verification.gpu
         assert gpu is not None
         try:
-            ceilings = race.ceilings.get(gpu.uuid) or await self.ceilings(gpu, timeline.begin)
+            ceilings = await self.ceilings(gpu, timeline.begin)
         except DeviceFullError as error:
             msg = f"{gpu.label} has too little memory to measure what it can do: {error}."
             raise WorkerError(msg) from error
@@ -390,25 +390,21 @@ class Evaluator:
                 break
         return timed
 
-    def measured_ceilings(self) -> dict[str, Ceilings]:
-        """Return what was measured in this process, by UUID."""
-        return dict(self._ceilings)
-
     async def ceilings(self, gpu: Gpu, report: Report) -> Ceilings:
-        """Measure what a GPU can do, alone on it.
+        """Return what a GPU can do; measure it, alone on it, where that is not among `known_ceilings`.
 
         Raises:
             WorkerError: Its judge failed.
             DeviceFullError: It has too little memory.
         """
-        if gpu.uuid not in self._ceilings:
+        if gpu.uuid not in self.known_ceilings:
             properties = await self.pool.properties(gpu)
             async with self.devices.alone(gpu, report):
                 report("measuring what the GPU can do")
                 body = {"op": "ceilings", "l2_bytes": int(properties["l2_bytes"])}
                 found = (await GpuBuffers(self.pool, gpu).judge(body, [])).body
-            self._ceilings[gpu.uuid] = Ceilings(**found)
-        return self._ceilings[gpu.uuid]
+            self.known_ceilings[gpu.uuid] = Ceilings(**found)
+        return self.known_ceilings[gpu.uuid]
 
     async def profile(
         self,

@@ -2,6 +2,8 @@
 
 import shutil
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import get_args
 
@@ -107,16 +109,8 @@ class EvaluationService:
                 candidate_id=candidate_id_of(request.source),
                 reason="no_gpu",
             )
-        software = await self._software()
-        known = {
-            uuid: Ceilings(**found) for uuid, found in (await self._store.ceilings.all(software)).items()
-        }
-        race = Race(contenders, request.effort, known)
-        outcome = await self._judge(request, report, race)
-        for uuid, ceilings in self._evaluator.measured_ceilings().items():
-            if uuid not in known:
-                await self._store.ceilings.put(uuid, software, asdict(ceilings))
-        return outcome
+        async with self._ceilings_kept():
+            return await self._judge(request, report, Race(contenders, request.effort))
 
     async def profile(
         self, request: VerifyRequest, workload: str, report: Report, against: str = ""
@@ -173,17 +167,24 @@ class EvaluationService:
         """Return the least time for a task's bytes and FLOPs where something was measured to compare it with."""
         if found.gpu is None or not found.measured_us:
             return Least()
+        try:
+            async with self._ceilings_kept():
+                ceilings = await self._evaluator.ceilings(found.gpu, report)
+        except DeviceFullError:
+            return Least()
+        return Least(*least_us(plan.bytes, plan.flops, ceilings, arithmetic_of(definition, plan, None)))
+
+    @asynccontextmanager
+    async def _ceilings_kept(self) -> AsyncIterator[None]:
+        """Have the evaluator know what was measured of the GPUs before, and keep what it measures meanwhile."""
         software = await self._software()
-        known = (await self._store.ceilings.all(software)).get(found.gpu.uuid)
-        if known is None:
-            try:
-                known = asdict(await self._evaluator.ceilings(found.gpu, report))
-            except DeviceFullError:
-                return Least()
-            await self._store.ceilings.put(found.gpu.uuid, software, known)
-        return Least(
-            *least_us(plan.bytes, plan.flops, Ceilings(**known), arithmetic_of(definition, plan, None))
-        )
+        kept = await self._store.ceilings.all(software)
+        known = self._evaluator.known_ceilings
+        known.update({uuid: Ceilings(**found) for uuid, found in kept.items()})
+        yield
+        for uuid, ceilings in known.items():
+            if uuid not in kept:
+                await self._store.ceilings.put(uuid, software, asdict(ceilings))
 
     async def _node(self, name: str) -> bytes:
         """Return the source behind a baseline `node:<id>`; nothing for the others.

@@ -44,6 +44,7 @@ async def timed(monkeypatch, *ends):
 
     monkeypatch.setattr(module, "Benchmark", Benchmark)
     evaluator = Evaluator(Pool(), "sm_90", 1 << 30)
+    evaluator.known_ceilings[GPU.uuid] = Ceilings(4e12, {}, 30.0)
     verification = SimpleNamespace(
         gpu=GPU,
         candidate=Candidate(b"", "kernelbench", "ModelNew", Policy()),
@@ -51,7 +52,7 @@ async def timed(monkeypatch, *ends):
     )
     return await evaluator._race(
         TASK,
-        Race([baseline("eager", TASK)], "quick", {GPU.uuid: Ceilings(4e12, {}, 30.0)}),
+        Race([baseline("eager", TASK)], "quick"),
         verification,
         [SimpleNamespace(plan=PLAN)],
         Outcome(summary="Correct.", status="correct"),
