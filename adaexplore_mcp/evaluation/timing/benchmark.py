@@ -5,7 +5,6 @@ first calls beside others. Then the GPU is held alone, for the rounds and for wh
 """
 
 import random
-import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -297,8 +296,7 @@ class Benchmark:
         clock = against_the_clock(bursts, self._ceilings.flush_us)
         if clock != "unconfirmed" or count == 1:
             return clock
-        latency_us = statistics.median(value for burst in bursts for value in burst.device_us)
-        longer = max(2 * count, min(CLOCK_CALLS, round(CLOCK_US / latency_us)))
+        longer = max(2 * count, min(CLOCK_CALLS, round(CLOCK_US / times.rounds.median_us(CANDIDATE))))
         # In turns: a host that is busier now than it was during the rounds is so for both sizes.
         sizes = [count, longer] * CLOCK_BURSTS
         return against_the_clock(

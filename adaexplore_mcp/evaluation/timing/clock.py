@@ -1,5 +1,6 @@
 """What bounds a candidate's claim of how long its kernels took: the judge's clock, and what the GPU can do at all."""
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -60,14 +61,23 @@ class Burst:
     restore_us: float = 0.0
     copied_us: float = 0.0
 
+    @functools.cached_property
+    def median_us(self) -> float:
+        """Of its calls, by the device's events."""
+        return statistics.median(self.device_us)
+
     @property
     def spent_us(self) -> float:
         """Of the server's clock, what the calls and everything around them took."""
         return self.wall_us - self.held_us
 
+    def calls_us(self, flush_us: float) -> float:
+        """Return what of that is neither the flush nor what is restored before each call."""
+        return self.spent_us - len(self.device_us) * (flush_us + self.restore_us)
+
     def beside_us(self, flush_us: float) -> float:
-        """Return what of that is neither the calls as they are claimed, nor the flush and what is restored before each."""
-        return self.spent_us - sum(self.device_us) - len(self.device_us) * (flush_us + self.restore_us)
+        """Return what of that is not the calls as they are claimed."""
+        return self.calls_us(flush_us) - sum(self.device_us)
 
 
 @dataclass(frozen=True)
@@ -103,14 +113,12 @@ def typical_us(bursts: Sequence[Burst]) -> float:
 
     A median of all calls would hide claims that are false in less than half of the bursts.
     """
-    return statistics.geometric_mean(statistics.median(burst.device_us) for burst in bursts)
+    return statistics.geometric_mean(burst.median_us for burst in bursts)
 
 
 def estimate(bursts: Sequence[Burst], flush_us: float) -> Estimate | None:
     """Return what bursts of two sizes show of one call; None where there are too few that the device did not wait in."""
-    restored_us = statistics.fmean(burst.restore_us for burst in bursts) if bursts else 0.0
-    more = _one_more(bursts, lambda burst: burst.spent_us)
-    return more and Estimate(more.call_us - flush_us - restored_us, more.error_us)
+    return _one_more(bursts, lambda burst: burst.calls_us(flush_us))
 
 
 def _one_more(bursts: Sequence[Burst], of: Callable[[Burst], float]) -> Estimate | None:

@@ -34,8 +34,6 @@ ARITHMETIC = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 CLASSES = {"tf32": "tf32", "half": "bf16"}
 GENEROUS = {"fp32": "tf32", "tf32": "bf16", "bf16": "bf16", "fp16": "fp16", "fp64": "fp64"}
 """A faster arithmetic that may have helped: three TF32 products make one that is nearly a float32's."""
-
-
 NARROW = ("int8", "uint8", "float8")
 """Dtypes of inputs that some GPUs multiply faster than anything whose rate is measured."""
 REFERENCES = ("eager", *MODES)
@@ -77,7 +75,7 @@ class Timed:
                         for who, bursts in times.rounds.bursts.items()
                     },
                     "medians_us": {
-                        who: [round(statistics.median(burst.device_us), 3) for burst in bursts]
+                        who: [round(burst.median_us, 3) for burst in bursts]
                         for who, bursts in times.rounds.bursts.items()
                     },
                 }
@@ -107,7 +105,7 @@ def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcom
             )
         if len(times.rounds) == 0:
             continue
-        least = min(_median(times, CANDIDATE), typical_us(times.rounds.bursts[CANDIDATE]))
+        least = min(times.rounds.median_us(CANDIDATE), typical_us(times.rounds.bursts[CANDIDATE]))
         if bound := _contradicted_us(definition, plan, times, timed.ceilings, least):
             what = f"{least:.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
             return _refused(outcome, "impossible_time", f"{what} for the task's bytes and FLOPs")
@@ -225,7 +223,7 @@ def _speedup(
             speedup=round(interval.ratio, 4),
             low=round(interval.low, 4),
             high=round(interval.high, 4),
-            baseline_us=round(_median(measured[name][1], baseline), 3),
+            baseline_us=round(measured[name][1].rounds.median_us(baseline), 3),
             rounds=len(measured[name][1].rounds),
         )
         for name, interval in intervals.items()
@@ -253,11 +251,6 @@ def _speedup(
 
 def _interval(times: WorkloadTimes, baseline: str, alpha: float) -> Interval:
     return times.rounds.interval(baseline, alpha).widened(times.rounds.between_processes(baseline))
-
-
-def _median(times: WorkloadTimes, name: str) -> float:
-    """Return the median latency of one contender, in microseconds."""
-    return statistics.median(times.rounds.latencies(name))
 
 
 def _sentence(

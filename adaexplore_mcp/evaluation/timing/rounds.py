@@ -66,7 +66,7 @@ class Rounds:
     def log_ratios(self, baseline: str) -> list[float]:
         """Return per round the logarithm of the baseline's median latency over the candidate's."""
         pairs = zip(self.bursts[baseline], self.bursts[CANDIDATE], strict=True)
-        return [math.log(_median(theirs) / _median(ours)) for theirs, ours in pairs]
+        return [math.log(theirs.median_us / ours.median_us) for theirs, ours in pairs]
 
     def interval(self, baseline: str, alpha: float) -> Interval:
         """Return the ratio to a baseline."""
@@ -74,7 +74,11 @@ class Rounds:
 
     def between_processes(self, baseline: str) -> float:
         """Return by how much the ratio to a baseline may differ in other processes; see `intervals.between_processes`."""
-        return between_processes(*(statistics.median(self.latencies(name)) for name in (baseline, CANDIDATE)))
+        return between_processes(self.median_us(baseline), self.median_us(CANDIDATE))
+
+    def median_us(self, name: str) -> float:
+        """Return the median device time of all calls, in microseconds."""
+        return statistics.median(self.latencies(name))
 
     def latencies(self, name: str) -> list[float]:
         """Return the device time of every call, in microseconds."""
@@ -95,7 +99,7 @@ async def warm_up(
     began = now()
     while now() - began < MOST_WARM_S:
         latest = {
-            name: _median(await each.burst(counts[name], check=False)) for name, each in contenders.items()
+            name: (await each.burst(counts[name], check=False)).median_us for name, each in contenders.items()
         }
         counts = {name: _calls(value) for name, value in latest.items()}
         steady = all(
@@ -157,17 +161,15 @@ async def take_turns(
 def _enough(rounds: Rounds, effort: Effort, alpha: float, took_s: float) -> bool:
     if effort == "quick" or len(rounds) >= MOST_ROUNDS or took_s > MOST_S:
         return True
-    ours = statistics.median(rounds.latencies(CANDIDATE))
+    ours = rounds.median_us(CANDIDATE)
     narrow = NARROW_LONG if ours > LONG_US else NARROW
-    return all(
-        rounds.interval(name, alpha).half_width <= max(narrow, rounds.between_processes(name) / 2)
-        for name in rounds.bursts
-        if name != CANDIDATE
-    )
 
+    def enough(name: str) -> bool:
+        # The GPU is held meanwhile: medians over all calls only where they may decide.
+        width = rounds.interval(name, alpha).half_width
+        return width <= narrow or width <= between_processes(rounds.median_us(name), ours) / 2
 
-def _median(burst: Burst) -> float:
-    return statistics.median(burst.device_us)
+    return all(enough(name) for name in rounds.bursts if name != CANDIDATE)
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
