@@ -3,6 +3,7 @@
 A fact that was measured takes the place of the same one read from the code or inferred. Never more than 1,000 tokens.
 """
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ class Profiled:
     counted: Counted | None = None
     gpu: Gpu | None = None
 
-    @property
+    @functools.cached_property
     def kernels(self) -> list[Kernel]:
         """What was counted, kernel by kernel."""
         return [] if self.counted is None else kernels_of(self.counted.launches, self.seen.builds)

@@ -41,6 +41,23 @@ REPEATED = 4
 TENSOR_FLOPS_PER_BYTE = 8.0
 SMALL_BYTES = 32 << 20
 """A task that moves less than this is done in about 10 µs: about as long as two or three launches take."""
+REMEDIES = {
+    "spilled_registers": "Use smaller blocks, more warps, or fewer values alive at once in the loop.",
+    "tiny_grid": "Give each program less: smaller blocks, a grid over another axis too, or a split of the reduction.",
+    "bank_conflicts": "Change the order in which lanes meet shared memory: another block shape, order of axes or index, or padding by one column; "
+    "avoid tl.gather, tl.trans or tl.reshape with a stride of 32 words between lanes.",
+    "narrow_access": "Let the last axis of a block run along contiguous memory, pad rows or go over them as one, transpose once through shared "
+    "memory, or, only where it holds, state it (tl.multiple_of, tl.max_contiguous, a stride of 1 as constexpr).",
+    "extra_traffic": "Keep intermediate results in registers by fusing kernels, and in the task's own dtype where they must be stored; read each "
+    "input once.",
+    "no_tensor_cores": "Use tl.dot on blocks of at least 16 by 16; float32 operands need input_precision='tf32' or 'tf32x3' for it, which the task's "
+    "policy must allow.",
+    "low_occupancy": "Use smaller blocks or fewer stages, so that other warps work while some wait for memory.",
+    "many_launches": "Fuse them, or do all of it in one kernel.",
+    "float64": "Look for a Python float or a float64 constant that widens the expression.",
+    "exposed_latency": "Have more in flight: more programs or warps, loads ahead of their use (num_stages), several elements per thread.",
+}
+"""What usually helps, by cause; the same however the cause is known."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,11 @@ class Seen:
         for name, build in kernels.items():
             if name in self.facts.launches or not self.facts.launches:
                 yield build
+
+    @property
+    def wide(self) -> bool:
+        """Whether a tensor of the task is of float64."""
+        return any(each.dtype == "float64" for each in (*self.plan.inputs, *self.plan.outputs))
 
     @property
     def traffic(self) -> int:
@@ -142,7 +164,6 @@ def _spills(seen: Seen, _: Machine) -> Iterator[Found]:
                 build.kernel,
                 f"{build.kernel} keeps {build.spill_bytes} bytes of every thread in local memory: its {build.registers} registers "
                 "do not do",
-                "Use smaller blocks, more warps, or fewer values alive at once in the loop.",
                 "from binary",
             )
 
@@ -161,7 +182,6 @@ def _tiny_grid(seen: Seen, machine: Machine) -> Iterator[Found]:
                 "tiny_grid",
                 build.kernel,
                 f"{build.kernel} runs as {programs} programs on {machine.multiprocessors} multiprocessors",
-                "Give each program less: smaller blocks, a grid over another axis too, or a split of the reduction.",
                 "inferred",
             )
 
@@ -176,8 +196,6 @@ def _conflicts(seen: Seen, _: Machine) -> Iterator[Found]:
                 build.kernel,
                 f"{build.kernel} reads shared memory one element at a time ({single} times per thread): where lanes lie a "
                 "multiple of 32 words apart, they wait for one bank",
-                "Change the order in which lanes meet shared memory: another block shape, order of axes or index; avoid tl.gather "
-                "with a stride of 32 words between lanes.",
                 "inferred",
             )
 
@@ -198,8 +216,6 @@ def _narrow(seen: Seen, _: Machine) -> Iterator[Found]:
                 f"{build.kernel} reads and writes global memory one element at a time ({widths} per thread): neighbouring "
                 "lanes do not hold neighbouring addresses, or that is not known when it is compiled (a row length that is no multiple "
                 "of 16 is enough)",
-                "Let the last axis of a block run along contiguous memory, pad rows or go over them as one, or, only where it holds, "
-                "state it (tl.multiple_of, tl.max_contiguous, a stride of 1 as constexpr).",
                 "from binary",
             )
 
@@ -216,7 +232,6 @@ def _traffic(seen: Seen, _: Machine) -> Iterator[Found]:
             "",
             f"its {launches} launches are given {times:.1f} times the bytes of the task's inputs and outputs "
             f"({seen.traffic / 1e6:.1f} MB for {seen.plan.bytes / 1e6:.1f} MB)",
-            "Keep intermediate results in registers by fusing kernels, and in the task's own dtype where they must be stored.",
             "inferred",
         )
 
@@ -232,8 +247,6 @@ def _tensor_cores(seen: Seen, _: Machine) -> Iterator[Found]:
             "no_tensor_cores",
             "",
             f"{own / 1e9:.1f} GFLOP of products are done without a tensor-core instruction in any kernel",
-            "Use tl.dot on blocks of at least 16 by 16; float32 operands need input_precision='tf32' or 'tf32x3' for it, which "
-            "the task's policy must allow.",
             "from binary",
         )
 
@@ -251,7 +264,6 @@ def _occupancy(seen: Seen, _: Machine) -> Iterator[Found]:
                 build.kernel,
                 f"{build.kernel} fills {build.occupancy:.0%} of a multiprocessor's warps: {build.occupancy_limit} keep out more "
                 f"({build.registers} registers, {build.shared_bytes} bytes of shared memory)",
-                "Use smaller blocks or fewer stages, so that other warps work while some wait for memory.",
                 "from binary",
             )
 
@@ -264,21 +276,18 @@ def _launches(seen: Seen, _: Machine) -> Iterator[Found]:
             "many_launches",
             "",
             f"{launches} launches and operators for {seen.plan.bytes / 1e6:.2f} MB: each costs a few microseconds whatever it does",
-            "Fuse them, or do all of it in one kernel.",
             "inferred",
         )
 
 
 def _slow_arithmetic(seen: Seen, _: Machine) -> Iterator[Found]:
-    wide = any(each.dtype == "float64" for each in (*seen.plan.inputs, *seen.plan.outputs))
     for build in seen.launched():
-        if build.instructions.get("fp64") and not wide:
+        if build.instructions.get("fp64") and not seen.wide:
             yield found(
                 5.0,
                 "float64",
                 build.kernel,
                 f"{build.kernel} computes in float64 ({build.instructions['fp64']} instructions), which no tensor of the task is",
-                "Look for a Python float or a float64 constant that widens the expression.",
                 "from binary",
             )
 
@@ -297,9 +306,11 @@ LOOKS: Sequence[Look] = (
 )
 
 
-def found(severity: float, name: str, kernel: str, evidence: str, remedy: str, basis: Basis) -> Found:  # noqa: PLR0917 - the columns of a table
-    """Return a cause."""
-    return Found(severity, Cause(name=name, kernel=kernel, evidence=evidence, remedy=remedy, basis=basis))
+def found(severity: float, name: str, kernel: str, evidence: str, basis: Basis) -> Found:
+    """Return a cause, with what usually helps against it."""
+    return Found(
+        severity, Cause(name=name, kernel=kernel, evidence=evidence, remedy=REMEDIES[name], basis=basis)
+    )
 
 
 def width_of(kind: str) -> int:

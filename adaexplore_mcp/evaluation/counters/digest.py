@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.profiling import (
     found,
     width_of,
 )
-from adaexplore_mcp.models import Bound, Cause, MeasuredKernel
+from adaexplore_mcp.models import Bound, MeasuredKernel
 
 __all__ = ["Kernel", "bound_by_counters", "kernels_of", "measured_causes", "rows"]
 
@@ -171,12 +171,9 @@ def measured_causes(
 # --- looks -----------------------------------------------------------------------------------------------
 
 
-def _measured(severity: float, each: Kernel, name: str, evidence: str, remedy: str) -> Found:
+def _measured(severity: float, each: Kernel, name: str, evidence: str) -> Found:
     """Return a cause; what concerns half of the time weighs a third less."""
-    weighed = severity * (0.35 + 0.65 * each.share)
-    return Found(
-        weighed, Cause(name=name, kernel=each.name, evidence=evidence, remedy=remedy, basis="measured")
-    )
+    return found(severity * (0.35 + 0.65 * each.share), name, each.name, evidence, "measured")
 
 
 def _spills(each: Kernel, _: Seen, __: Machine) -> Iterator[Found]:
@@ -190,7 +187,6 @@ def _spills(each: Kernel, _: Seen, __: Machine) -> Iterator[Found]:
             "spilled_registers",
             f"{share:.0%} of {each.name}'s instructions move {spilled} to and from local memory: "
             f"{each.mean('registers'):.0f} registers do not do",
-            "Use smaller blocks, more warps, or fewer values alive at once in the loop.",
         )
 
 
@@ -216,8 +212,6 @@ def _narrow(each: Kernel, seen: Seen, _: Machine) -> Iterator[Found]:
         "narrow_access",
         f"an access of a warp of {each.name} touches {loads:.1f} sectors of 32 bytes where it loads and {stores:.1f} where it "
         f"stores, {times:.1f} times what neighbouring addresses would take",
-        "Let the last axis of a block run along contiguous memory, transpose once through shared memory, or state it "
-        "(tl.multiple_of, tl.max_contiguous, a stride of 1 as constexpr).",
     )
 
 
@@ -246,8 +240,6 @@ def _conflicts(each: Kernel, _: Seen, __: Machine) -> Iterator[Found]:
         "bank_conflicts",
         f"{share:.0%} of {each.name}'s passes through shared memory are bank conflicts ({1 / max(1e-3, 1 - share):.0f} passes "
         f"where one would do)",
-        "Change the order in which lanes meet shared memory: another block shape, order of axes or index, or padding by one "
-        "column; avoid tl.gather, tl.trans or tl.reshape with a stride of 32 words between lanes.",
     )
 
 
@@ -261,7 +253,6 @@ def _tiny_grid(each: Kernel, _: Seen, machine: Machine) -> Iterator[Found]:
             "tiny_grid",
             f"{each.name} runs as {grid:.0f} programs: on average {active:.0%} of the {machine.multiprocessors} "
             "multiprocessors work",
-            "Give each program less: smaller blocks, a grid over another axis too, or a split of the reduction.",
         )
 
 
@@ -277,20 +268,17 @@ def _occupancy(each: Kernel, _: Seen, __: Machine) -> Iterator[Found]:
         "low_occupancy",
         f"{share:.0%} of the warps that a multiprocessor can hold are there while {each.name} runs (limited by {least}, "
         f"{each.mean('registers'):.0f} registers, {each.mean('grid'):.0f} programs)",
-        "Use smaller blocks or fewer stages, so that other warps work while some wait for memory.",
     )
 
 
 def _fp64(each: Kernel, seen: Seen, _: Machine) -> Iterator[Found]:
-    wide = any(tensor.dtype == "float64" for tensor in (*seen.plan.inputs, *seen.plan.outputs))
     share = each.total("fp64") / (each.total("instructions") or 1.0)
-    if share > SPILLING and not wide:
+    if share > SPILLING and not seen.wide:
         yield _measured(
             5.0 + 4.0 * min(1.0, 4 * share),
             each,
             "float64",
             f"{share:.0%} of {each.name}'s instructions are of float64, which no tensor of the task is",
-            "Look for a Python float or a float64 constant that widens the expression.",
         )
 
 
@@ -312,7 +300,6 @@ def _waits(each: Kernel) -> Iterator[Found]:
             each,
             "exposed_latency",
             f"{waits[name]:.0%} of the time that warps of {each.name} wait, they wait for {STALLS[name]}, and no unit is busy",
-            "Have more in flight: more programs or warps, loads ahead of their use (num_stages), several elements per thread.",
         )
 
 
@@ -330,8 +317,6 @@ def _traffic(kernels: Sequence[Kernel], seen: Seen) -> Iterator[Found]:
         "",
         f"its {launches} launches move {moved / 1e6:.1f} MB through DRAM, {times:.1f} times the task's inputs and outputs "
         f"({seen.plan.bytes / 1e6:.1f} MB)",
-        "Keep intermediate results in registers by fusing kernels, and in the task's own dtype where they must be stored; read "
-        "each input once.",
         "measured",
     )
 
