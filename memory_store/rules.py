@@ -322,8 +322,7 @@ class RuleTable:
         def change(sqlite: "Sqlite") -> RuleRecord:
             _as_known(sqlite, known)
             _change(sqlite, rule_id, action, agent, detail)
-            for name, value in columns.items():
-                sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
+            _set(sqlite, rule_id, columns)
             return cast("RuleRecord", _by_id(sqlite, rule_id))
 
         return await self._database.write(change)
@@ -347,8 +346,7 @@ class RuleTable:
                 return None
             _as_known(sqlite, rule)
             _change(sqlite, rule_id, "lesson", agent, {"text": lesson, "failure": failure})
-            for name, value in columns.items():
-                sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
+            _set(sqlite, rule_id, columns)
             return _by_id(sqlite, rule_id)
 
         return await self._database.write(teach)
@@ -500,6 +498,11 @@ def _record(row: Sequence[Any]) -> RuleRecord:
 def _by_id(sqlite: "Sqlite", rule_id: str) -> RuleRecord | None:
     row = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE rule_id = ?", [rule_id]).fetchone()  # noqa: S608
     return None if row is None else _record(row)
+
+
+def _set(sqlite: "Sqlite", rule_id: str, columns: Mapping[str, str]) -> None:
+    for name, value in columns.items():
+        sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
 
 
 def _as_known(sqlite: "Sqlite", known: RuleRecord | None) -> None:

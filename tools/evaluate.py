@@ -19,7 +19,7 @@ from adaexplore_mcp.models import (
 )
 from adaexplore_mcp.services import Call, Report, Services
 from adaexplore_mcp.services.files import allowed_path, read_file
-from adaexplore_mcp.services.messages import not_found
+from adaexplore_mcp.services.messages import known_candidate
 from adaexplore_mcp.tools.answers import JobAnswer, OutcomeAnswer, answer
 from adaexplore_mcp.tools.parameters import (
     DEFAULT_WAIT_S,
@@ -228,9 +228,5 @@ async def candidate_of(services: Services, kernel: str, kernel_path: str, node_i
         roots = services.settings.roots
         file = allowed_path(kernel_path, roots)
         return await anyio.to_thread.run_sync(read_file, file, roots)
-    source = await services.store.evaluations.candidate(node_id)
-    if source is None:
-        latest = await services.store.evaluations.ids("candidate")
-        next_step = "Use the candidate_id of an earlier answer, or send the source as kernel."
-        raise not_found("candidate", node_id, latest, next_step)
-    return source
+    next_step = "Use the candidate_id of an earlier answer, or send the source as kernel."
+    return await known_candidate(services.store, node_id, next_step)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.models import Question, Review, ReviewAction, RulePage, RulesRequest
 from adaexplore_mcp.services import Services
-from adaexplore_mcp.services.messages import not_found
+from adaexplore_mcp.services.messages import known_candidate
 from adaexplore_mcp.tools.answers import Answer, answer
 from adaexplore_mcp.tools.parameters import MAX_TEXT, Ctx, Format, encoded, services_of
 from adaexplore_mcp.tools.rulelist import within
@@ -117,10 +117,5 @@ async def _source(services: Services, kernel: str) -> bytes:
         raise RequestError(
             "kernel begins as a candidate_id and is none.", "Give a candidate_id, or source text."
         )
-    source = await services.store.evaluations.candidate(kernel)
-    if source is None:
-        latest = await services.store.evaluations.ids("candidate")
-        raise not_found(
-            "candidate", kernel, latest, "Use the candidate_id of an earlier answer, or source text."
-        )
-    return source
+    next_step = "Use the candidate_id of an earlier answer, or source text."
+    return await known_candidate(services.store, kernel, next_step)

@@ -254,6 +254,11 @@ class Conversation:
                     name for name, is_ in self.trials.state_shapes() if f"{name} {is_}" not in present
                 ]
 
+    async def _build(self) -> None:
+        """Construct it as the trials with the constructor's weights were; what follows are calls."""
+        await self._construct(self.trials.construct_seed, self.trials.init)
+        self.seen.stage = "run"
+
     def _affordable(self, factor: float = 1.5) -> bool:
         """Tell whether another call is likely to end within the limit."""
         return time.monotonic() + factor * self.longest_call_s + 0.05 < self.calls_end

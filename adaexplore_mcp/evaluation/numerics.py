@@ -127,15 +127,13 @@ class Calls(WhoseWork):
     async def first(self) -> None:
         """Load, construct, and call once."""
         await self._load()
-        await self._construct(self.trials.construct_seed, self.trials.init)
-        self.seen.stage = "run"
+        await self._build()
         self.calls_end = time.monotonic() + self.timeout_s
         await self._first(self.trials.named("constructor")[0])
 
     async def again_at_other_sizes(self) -> None:
         """Construct and call once in a process that has loaded the candidate."""
-        await self._construct(self.trials.construct_seed, self.trials.init)
-        self.seen.stage = "run"
+        await self._build()
         await self._call(self.trials.trials[0], slot=ELSEWHERE_SLOT, limit_s=ELSEWHERE_S, required=True)
 
     async def all(self) -> None:
@@ -274,8 +272,7 @@ class Calls(WhoseWork):
             return
         trial = self.trials.named("constructor")[0]
         if self.trials.named("randomised"):
-            await self._construct(self.trials.construct_seed, self.trials.init)
-            self.seen.stage = "run"
+            await self._build()
         try:
             await self._call(
                 trial,

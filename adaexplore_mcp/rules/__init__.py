@@ -11,7 +11,7 @@ from adaexplore_mcp.rules.fingerprints import (
     wording,
 )
 from adaexplore_mcp.rules.fixes import edit_between
-from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Subject, kind_of
+from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Kind, Subject, kind_of
 from adaexplore_mcp.rules.lessons import cleaned, objections
 from adaexplore_mcp.rules.probes import PRESENT, PROBE_ENTRY, STARTERS, Starter, names_probe, probe_of
 from adaexplore_mcp.rules.published import Line, read_published
@@ -29,6 +29,7 @@ __all__ = [
     "VISIBLE",
     "Evidence",
     "Fingerprint",
+    "Kind",
     "Line",
     "Observation",
     "Place",

@@ -286,13 +286,8 @@ class AdaptService:
         failing = _latest_failing(attempt)
         rule = await self._rules.lesson(failing.candidate_id, text, attempt.agent)
         await self._store.adapt.taught(failing.number, rule.rule_id)
-        return Learned(
-            summary=f"{rule.summary or 'The lesson was kept.'} The rule: {rule.rule}",
-            next_step=f"Send a mended kernel under attempt_id {attempt.attempt_id!r}, or go on. {NEXT}",
-            attempt_id=attempt.attempt_id,
-            candidate_id=failing.candidate_id,
-            rule=rule.model_copy(update={"summary": "", "next_step": ""}),
-        )
+        go_on = f"Send a mended kernel under attempt_id {attempt.attempt_id!r}, or go on. {NEXT}"
+        return _learned(rule, failing.candidate_id, go_on, attempt.attempt_id)
 
     async def lesson_of(self, node_id: str, text: str, agent: str) -> Learned:
         """Take what a failing kernel teaches that was judged outside of an attempt, or what a step of a search did to the speed.
@@ -307,12 +302,7 @@ class AdaptService:
             RequestError: It teaches nothing, or the text is none; says which and why.
         """
         rule = await self._rules.lesson(node_id, text, agent)
-        return Learned(
-            summary=f"{rule.summary or 'The lesson was kept.'} The rule: {rule.rule}",
-            next_step="Go on: it is given out with what it rests on.",
-            candidate_id=node_id,
-            rule=rule.model_copy(update={"summary": "", "next_step": ""}),
-        )
+        return _learned(rule, node_id, "Go on: it is given out with what it rests on.")
 
     # --- how far it has come
 
@@ -389,6 +379,16 @@ def _by_tens(tried: Sequence[AttemptRecord]) -> Iterator[TensOfTasks]:
             failing_share=_share(every),
             first_failing_share=_share(first),
         )
+
+
+def _learned(rule: RuleView, candidate_id: str, next_step: str, attempt_id: str = "") -> Learned:
+    return Learned(
+        summary=f"{rule.summary or 'The lesson was kept.'} The rule: {rule.rule}",
+        next_step=next_step,
+        attempt_id=attempt_id,
+        candidate_id=candidate_id,
+        rule=rule.model_copy(update={"summary": "", "next_step": ""}),
+    )
 
 
 def _decided(attempt: AttemptRecord) -> list[AttemptKernel]:

@@ -34,7 +34,7 @@ from adaexplore_mcp.models import (
     VerifyRequest,
 )
 from adaexplore_mcp.services.builtin import builtins
-from adaexplore_mcp.services.messages import not_found, shortened
+from adaexplore_mcp.services.messages import known_candidate, shortened
 from adaexplore_mcp.services.ports import Report
 from adaexplore_mcp.services.rules import RuleService
 from adaexplore_mcp.services.tasks import TaskService
@@ -194,12 +194,8 @@ class EvaluationService:
         """
         if not name.startswith(NODE):
             return b""
-        candidate_id = name.removeprefix(NODE)
-        source = await self._store.evaluations.candidate(candidate_id)
-        if source is None:
-            latest = await self._store.evaluations.ids("candidate")
-            raise not_found("candidate", candidate_id, latest, "Use the candidate_id of an earlier answer.")
-        return source
+        next_step = "Use the candidate_id of an earlier answer."
+        return await known_candidate(self._store, name.removeprefix(NODE), next_step)
 
     async def _software(self) -> str:
         """Return the versions that what a GPU can do depends on."""

@@ -6,8 +6,9 @@ import secrets
 from collections.abc import Iterable
 
 from adaexplore_mcp.errors import AdaExploreError, NotFoundError, RequestError, StoreError
+from adaexplore_mcp.memory_store import Store
 
-__all__ = ["failure_of", "nearest", "nearest_handles", "not_found", "shortened"]
+__all__ = ["failure_of", "known_candidate", "nearest", "nearest_handles", "not_found", "shortened"]
 
 HANDLED = frozenset({"artifact", "attempt", "candidate", "job", "node", "receipt", "run", "step", "task"})
 """What is known by a handle: its kind, an underscore and characters that mean nothing."""
@@ -44,6 +45,23 @@ def not_found(kind: str, name: str, known: Iterable[str], next_step: str) -> Not
     alike = nearest_handles(name, known) if kind in HANDLED else nearest(name, known)
     meant = f" Did you mean {' or '.join(alike)}?" if alike else ""
     return NotFoundError(f"There is no {kind} {shortened(name)}.{meant}", next_step)
+
+
+async def known_candidate(store: Store, candidate_id: str, next_step: str) -> bytes:
+    """Return the source of a candidate.
+
+    Args:
+        store: Where it is kept.
+        candidate_id: Its id.
+        next_step: What to call instead where there is none.
+
+    Raises:
+        NotFoundError: There is none with this id; names the nearest.
+    """
+    source = await store.evaluations.candidate(candidate_id)
+    if source is None:
+        raise not_found("candidate", candidate_id, await store.evaluations.ids("candidate"), next_step)
+    return source
 
 
 def failure_of(error: Exception, tool: str) -> tuple[str, str]:

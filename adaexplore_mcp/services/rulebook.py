@@ -11,6 +11,7 @@ from adaexplore_mcp.models import RuleView
 from adaexplore_mcp.rules import (
     STARTERS,
     Fingerprint,
+    Kind,
     Sighting,
     Starter,
     cleaned,
@@ -161,20 +162,21 @@ class Rulebook:
 def named(key: str, names: tuple[str, ...]) -> str:
     """Return the words of a known kind with all names, or the empty string."""
     known = kind_of(key)
-    if known is None or not names:
-        return ""
+    return _words(known, key, names) if known is not None and names else ""
+
+
+def _words(known: Kind, key: str, names: tuple[str, ...]) -> str:
     return wording(Fingerprint(known.id, key.partition(":")[2], known.subject, known.words, names))
 
 
 def _shipped(starter: Starter) -> NewRule:
     known = kind_of(starter.key)
     assert known is not None, starter.key
-    found = Fingerprint(known.id, starter.key.partition(":")[2], known.subject, known.words, starter.names)
     return NewRule(
         starter.key,
         known.subject,
         known.words,
-        wording(found),
+        _words(known, starter.key, starter.names),
         starter.names,
         "verified",
         "shipped",

@@ -78,22 +78,20 @@ class RuleReviews:
                 changed = await table.merge(rule, into, review.agent)
                 done = f"{rule.rule_id} is part of it now."
             case "propose_retire" | "propose_confirm":
-                reason = cleaned(review.text)[:200]
-                action = review.action.removeprefix("propose_")
+                reason, action = _reason(review), review.action.removeprefix("propose_")
                 if action == "retire" and not reason:
                     raise RequestError("propose_retire needs a reason.", "Give it as text.")
                 if action == "confirm" and rule.state == "confirmed":
                     raise RequestError(
                         f"Rule {rule.rule_id} is confirmed already.", "There is nothing to do."
                     )
-                proposal = _proposal(review)
                 changed = await table.change(
                     rule.rule_id,
                     review.action,
                     review.agent,
                     {"reason": reason},
                     known=rule,
-                    proposed=proposal,
+                    proposed=_proposal(review),
                 )
                 done = f"Proposed; a person decides with `{BY_HAND} {rule.rule_id} accept`."
         return await self._book.view(changed, done, reason=review.action.startswith("propose_"))
@@ -114,7 +112,7 @@ class RuleReviews:
                 return None
             asked, why = "be worded anew", f"New words: {text}"
         else:
-            reason = cleaned(review.text)[:200]
+            reason = _reason(review)
             asked = "no longer be given out" if review.action == "propose_retire" else "count as confirmed"
             why = f"The agent's reason: {reason}" if reason else ""
         shown = await self._book.view(rule, "")
@@ -233,15 +231,22 @@ def _place(rule: RuleRecord) -> str:
     return place_of(rule) or "anything"
 
 
+def _reason(review: Review) -> str:
+    return cleaned(review.text)[:200]
+
+
 def _proposal(review: Review) -> str:
     """Return what is kept of a change that a person decides about."""
     action = review.action.removeprefix("propose_")
-    text = worded(review.text) if action == "reword" else cleaned(review.text)[:200]
-    return json.dumps({"action": action, "text": text, "agent": review.agent})
+    return _proposed(action, worded(review.text) if action == "reword" else _reason(review), review.agent)
+
+
+def _proposed(action: str, text: str, agent: str) -> str:
+    return json.dumps({"action": action, "text": text, "agent": agent})
 
 
 def reworded(rule: RuleRecord, text: str, agent: str) -> dict[str, str]:
     """Return the columns that take a new wording: a proposal where a probe or a person stands behind the old one."""
     if vouched(rule):
-        return {"proposed": json.dumps({"action": "reword", "text": text, "agent": agent})}
+        return {"proposed": _proposed("reword", text, agent)}
     return {"text": text, "wording": "agent"}

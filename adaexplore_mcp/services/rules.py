@@ -31,7 +31,7 @@ from adaexplore_mcp.rules import (
     score,
     wording,
 )
-from adaexplore_mcp.services.messages import not_found, shortened
+from adaexplore_mcp.services.messages import known_candidate, shortened
 from adaexplore_mcp.services.probing import Prober
 from adaexplore_mcp.services.rulebook import (
     NO_RULE,
@@ -204,11 +204,7 @@ class RuleService:
         if node is not None and node.tree.status == "correct":
             return await self._speeds.lesson(node, text, agent)
         if not failures:
-            if await self._store.evaluations.candidate(candidate_id) is None:
-                latest = await self._store.evaluations.ids("candidate")
-                raise not_found(
-                    "candidate", candidate_id, latest, "Give the candidate_id of a failing attempt."
-                )
+            await known_candidate(self._store, candidate_id, "Give the candidate_id of a failing attempt.")
             raise RequestError(
                 f"Candidate {candidate_id} has no failure that teaches a rule: it was right, or it was not to blame.",
                 "Give lessons for failing attempts only.",

@@ -241,8 +241,7 @@ class _Call(Conversation):
             Decided: Its code raised.
         """
         await self._load()
-        await self._construct(self.trials.construct_seed, self.trials.init)
-        self.seen.stage = "run"
+        await self._build()
         await self._put(self.trials.named("constructor")[0], 0)
         self.report("profiling one call")
         return await self._ask("profiled", slot=0, timeout_s=CALLS_S)

@@ -64,8 +64,7 @@ class Side(Conversation):
     async def construct(self) -> None:
         """Import and construct it, and put its inputs on the device."""
         await self._load()
-        await self._construct(self.trials.construct_seed, self.trials.init)
-        self.seen.stage = "run"
+        await self._build()
         await self._inputs()
 
     async def first_calls(self) -> None:

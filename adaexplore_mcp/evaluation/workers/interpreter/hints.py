@@ -28,33 +28,34 @@ MOST = 1 << 16
 def hints(builder: Builder) -> dict[str, Callable[..., Any]]:
     """Return the functions of the language that hint, by name; `builder` notes those that are false."""
 
-    def told(name: str, values: np.ndarray, number: int) -> None:
-        builder.recorder.note(FALSE.format(hint=f"tl.{name}(…, {number})", first=int(values.flat[0])))
+    def hint(name: str, holds: Callable[[np.ndarray, int], bool]) -> Callable[..., Any]:
+        def checked(value: Any, values: Any, *_: object, **__: object) -> Any:  # noqa: ANN401 - any tensor
+            seen, number = _numbers(value), _single(values)
+            if seen is not None and number > 1 and not holds(seen, number):
+                said = FALSE.format(hint=f"tl.{name}(…, {number})", first=int(seen.flat[0]))
+                builder.recorder.note(said)
+            return value
 
-    def multiple_of(value: Any, values: Any, *_: object, **__: object) -> Any:  # noqa: ANN401 - any tensor
-        seen, number = _numbers(value), _single(values)
-        # Of a block, what its first element is: those that follow are what `max_contiguous` is about.
-        if seen is not None and number > 1 and int(seen.flat[0]) % number:
-            told("multiple_of", seen, number)
-        return value
+        return checked
 
-    def max_contiguous(value: Any, values: Any, *_: object, **__: object) -> Any:  # noqa: ANN401 - any tensor
-        seen, number = _numbers(value), _single(values)
-        if seen is not None and 1 < number <= seen.size and seen.size % number == 0:
-            steps = np.diff(seen.reshape(-1, number), axis=1)
-            if not bool((steps == 1).all()):
-                told("max_contiguous", seen, number)
-        return value
+    return {
+        "multiple_of": hint("multiple_of", _multiple),
+        "max_contiguous": hint("max_contiguous", _contiguous),
+        "max_constancy": hint("max_constancy", _constant),
+    }
 
-    def max_constancy(value: Any, values: Any, *_: object, **__: object) -> Any:  # noqa: ANN401 - any tensor
-        seen, number = _numbers(value), _single(values)
-        if seen is not None and 1 < number <= seen.size and seen.size % number == 0:
-            groups = seen.reshape(-1, number)
-            if not bool((groups == groups[:, :1]).all()):
-                told("max_constancy", seen, number)
-        return value
 
-    return {"multiple_of": multiple_of, "max_contiguous": max_contiguous, "max_constancy": max_constancy}
+def _multiple(seen: np.ndarray, number: int) -> bool:
+    """Look at the first element of a block: those that follow are what `max_contiguous` is about."""
+    return int(seen.flat[0]) % number == 0
+
+
+def _contiguous(seen: np.ndarray, number: int) -> bool:
+    return bool(seen.size % number) or bool((np.diff(seen.reshape(-1, number), axis=1) == 1).all())
+
+
+def _constant(seen: np.ndarray, number: int) -> bool:
+    return bool(seen.size % number) or bool((np.diff(seen.reshape(-1, number), axis=1) == 0).all())
 
 
 def _numbers(value: Any) -> np.ndarray | None:  # noqa: ANN401 - any tensor
