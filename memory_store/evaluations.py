@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.handles import content_handle, new_handle
-from adaexplore_mcp.memory_store.records import ArtifactRecord, ReceiptRecord, from_json, to_json
+from adaexplore_mcp.memory_store.records import ArtifactRecord, ReceiptRecord, from_json, storable, to_json
 from adaexplore_mcp.memory_store.runrecords import read_node_handle
 from adaexplore_mcp.models import ArtifactRef, Outcome, Profile
 
@@ -71,7 +71,7 @@ class EvaluationTable:
         Returns:
             The outcome, completed with candidate_id, receipt_id and artifacts.
         """
-        kept = [(new_handle("art"), kind, _storable(text)) for kind, text in texts]
+        kept = [(new_handle("art"), kind, storable(text)) for kind, text in texts]
         outcome = outcome.model_copy(
             update={
                 "candidate_id": candidate_id_of(source),
@@ -96,7 +96,7 @@ class EvaluationTable:
                     outcome.candidate_id,
                     outcome.status,
                     to_json(outcome.to_wire()),
-                    _storable(agent),
+                    storable(agent),
                     now,
                     elapsed_s,
                 ],
@@ -126,7 +126,7 @@ class EvaluationTable:
         Returns:
             The profile, completed with its artifacts.
         """
-        kept = [(new_handle("art"), kind, _storable(text)) for kind, text in texts]
+        kept = [(new_handle("art"), kind, storable(text)) for kind, text in texts]
 
         def keep(sqlite: "Sqlite") -> None:
             now = time.time()
@@ -239,8 +239,3 @@ def keep_candidate(sqlite: "Sqlite", source: bytes) -> str:
 def _outcome(text: str) -> Outcome:
     # A newer server may have written fields that this one does not know.
     return Outcome.model_validate(from_json(text), extra="ignore")
-
-
-def _storable(text: str) -> str:
-    """Replace lone surrogates, which neither SQLite nor JSON on the wire can carry."""
-    return text.encode("utf-8", "replace").decode()

@@ -15,6 +15,7 @@ __all__ = [
     "ReceiptRecord",
     "TaskRecord",
     "from_json",
+    "storable",
     "to_json",
 ]
 
@@ -100,3 +101,8 @@ def from_json(text: str) -> dict[str, Any]:
     value = json.loads(text)
     assert isinstance(value, dict), text[:80]
     return value
+
+
+def storable(text: str) -> str:
+    """Replace lone surrogates, which neither SQLite nor JSON on the wire can carry."""
+    return text.encode("utf-8", "replace").decode()

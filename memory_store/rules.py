@@ -7,13 +7,12 @@ recording nor asking grows with the number of failures.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from adaexplore_mcp.errors import RequestError
+from adaexplore_mcp.memory_store import rulerows
 from adaexplore_mcp.memory_store.database import Database
-from adaexplore_mcp.memory_store.handles import content_handle
-from adaexplore_mcp.memory_store.records import from_json, to_json
+from adaexplore_mcp.memory_store.records import from_json, storable
 from adaexplore_mcp.memory_store.rulerecords import (
     Change,
     Failing,
@@ -34,9 +33,6 @@ __all__ = ["RuleTable"]
 MAX_NAMES = 80
 KEPT_FIXES = 20
 """Fixes of a rule that are kept; those that worked most often."""
-SHOWN_SPEEDS = 20
-DECIDED_BY = ("text", "state", "merged_into", "proposed")
-"""Of a rule: what a change rests on."""
 FAMILIES, KERNELS = "families", "kernels"
 
 Words = Callable[[str, Sequence[str]], str]
@@ -76,10 +72,10 @@ class RuleTable:
         """
 
         def judged(sqlite: "Sqlite") -> RuleRecord | None:
-            _count(sqlite, KERNELS)
+            rulerows.count_up(sqlite, KERNELS)
             known = sqlite.execute("SELECT 1 FROM rule_tasks WHERE family = ? LIMIT 1", [family]).fetchone()
             if known is None:
-                _count(sqlite, FAMILIES)
+                rulerows.count_up(sqlite, FAMILIES)
             sqlite.conn.execute(
                 "INSERT INTO rule_tasks (task_id, family, kernels) VALUES (?, ?, 1)"
                 " ON CONFLICT (task_id) DO UPDATE SET kernels = kernels + 1",
@@ -87,8 +83,8 @@ class RuleTable:
             )
             if broken is None:
                 return None
-            record = _kept(sqlite, broken, "server")
-            _add_failure(
+            record = rulerows.kept(sqlite, broken, "server")
+            rulerows.add_failure(
                 sqlite, record.rule_id, task_id=task_id, family=family, candidate_id=candidate_id, agent=agent
             )
             names = tuple(dict.fromkeys((*record.names, *broken.names)))[:MAX_NAMES]
@@ -98,7 +94,7 @@ class RuleTable:
                     "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?",
                     [json.dumps(names), text, record.rule_id],
                 )
-            return _by_id(sqlite, record.rule_id)
+            return rulerows.by_id(sqlite, record.rule_id)
 
         return await self._database.write(judged)
 
@@ -110,7 +106,7 @@ class RuleTable:
             for rule in rules:
                 found = sqlite.execute("SELECT 1 FROM rules WHERE key = ?", [rule.key]).fetchone()
                 if found is None:
-                    new.append(_kept(sqlite, rule, agent))
+                    new.append(rulerows.kept(sqlite, rule, agent))
             return new
 
         return await self._database.write(put)
@@ -128,8 +124,8 @@ class RuleTable:
             known = sqlite.execute("SELECT 1 FROM rule_speeds WHERE node_id = ?", [change.node_id]).fetchone()
             if known is not None:
                 return None
-            agent = change.agent.encode("utf-8", "replace").decode()
-            rule_id = _kept(sqlite, rule, agent).rule_id
+            agent = storable(change.agent)
+            rule_id = rulerows.kept(sqlite, rule, agent).rule_id
             sqlite.conn.execute(
                 "INSERT INTO rule_speeds (rule_id, task_id, node_id, parent_id, agent, ratio, low, high, created_at)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -145,9 +141,9 @@ class RuleTable:
                     time.time(),
                 ],
             )
-            _add_support(sqlite, rule_id, family)
-            _change(sqlite, rule_id, "lesson", agent, {"text": rule.text, "node": change.node_id})
-            return _by_id(sqlite, rule_id)
+            rulerows.add_support(sqlite, rule_id, family)
+            rulerows.add_change(sqlite, rule_id, "lesson", agent, {"text": rule.text, "node": change.node_id})
+            return rulerows.by_id(sqlite, rule_id)
 
         return await self._database.write(speed)
 
@@ -156,7 +152,7 @@ class RuleTable:
 
         def found(sqlite: "Sqlite") -> RuleRecord | None:
             row = sqlite.execute("SELECT rule_id FROM rule_speeds WHERE node_id = ?", [node_id]).fetchone()
-            return _by_id(sqlite, row[0]) if row else None
+            return rulerows.by_id(sqlite, row[0]) if row else None
 
         return await self._database.read(found)
 
@@ -184,14 +180,14 @@ class RuleTable:
         """Return every rule that was not merged into another, and the number of task families that were tried."""
 
         def all_(sqlite: "Sqlite") -> tuple[list[RuleRecord], int]:
-            rows = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE merged_into = ''")  # noqa: S608 - a constant
-            return [_record(row) for row in rows], _total(sqlite, FAMILIES)
+            rows = sqlite.execute(f"SELECT {rulerows.COLUMNS} FROM rules WHERE merged_into = ''")  # noqa: S608 - a constant
+            return [rulerows.record(row) for row in rows], rulerows.total(sqlite, FAMILIES)
 
         return await self._database.read(all_)
 
     async def get(self, rule_id: str) -> RuleRecord | None:
         """Return one rule, also one that was merged or retired, or None."""
-        return await self._database.read(lambda sqlite: _by_id(sqlite, rule_id))
+        return await self._database.read(lambda sqlite: rulerows.by_id(sqlite, rule_id))
 
     async def outlook(self, *, task_id: str, family: str, triton: str, min_support: int = 0) -> Outlook:
         """Return what a ranking needs, of the rules that hold for a version of Triton.
@@ -204,7 +200,7 @@ class RuleTable:
         """
 
         def outlook(sqlite: "Sqlite") -> Outlook:
-            own = _broken_by(sqlite, task_id, family)
+            own = rulerows.broken_by(sqlite, task_id, family)
             rows = sqlite.execute(
                 "SELECT rule_id, key, subject, state, hits, support, dtype, device FROM rules"
                 " WHERE merged_into = '' AND state != 'retired' AND rule_id NOT IN"
@@ -212,7 +208,7 @@ class RuleTable:
                 " AND (support >= ? OR state IN ('verified', 'confirmed') OR rule_id IN (SELECT value FROM json_each(?)))",
                 [triton, min_support, json.dumps(sorted(own))],
             )
-            return Outlook(list(map(RuleBrief._make, rows)), _total(sqlite, FAMILIES), own)
+            return Outlook(list(map(RuleBrief._make, rows)), rulerows.total(sqlite, FAMILIES), own)
 
         return await self._database.read(outlook)
 
@@ -220,17 +216,19 @@ class RuleTable:
         """Return some rules with what is shown of them, in that order; those that do not exist are left out."""
 
         def found(sqlite: "Sqlite") -> list[tuple[RuleRecord, RuleDetails]]:
-            rules = {rule.rule_id: rule for rule in _where(sqlite, "rule_id", rule_ids)}
-            kernels = _total(sqlite, KERNELS)
+            rules = {rule.rule_id: rule for rule in rulerows.where(sqlite, "rule_id", rule_ids)}
+            kernels = rulerows.total(sqlite, KERNELS)
             known = [rules[rule_id] for rule_id in rule_ids if rule_id in rules]
-            return [(rule, _details(sqlite, rule, kernels)) for rule in known]
+            return [(rule, rulerows.details(sqlite, rule, kernels)) for rule in known]
 
         return await self._database.read(found)
 
     async def with_keys(self, keys: Sequence[str]) -> dict[str, RuleRecord]:
         """Return the rules that were not merged into another, by those of some keys that there are."""
         return await self._database.read(
-            lambda sqlite: {rule.key: rule for rule in _where(sqlite, "key", keys) if not rule.merged_into}
+            lambda sqlite: {
+                rule.key: rule for rule in rulerows.where(sqlite, "key", keys) if not rule.merged_into
+            }
         )
 
     async def family(self, task_id: str) -> str:
@@ -246,8 +244,8 @@ class RuleTable:
         """Return what is shown with some rules."""
 
         def details(sqlite: "Sqlite") -> dict[str, RuleDetails]:
-            kernels = _total(sqlite, KERNELS)
-            return {rule.rule_id: _details(sqlite, rule, kernels) for rule in rules}
+            kernels = rulerows.total(sqlite, KERNELS)
+            return {rule.rule_id: rulerows.details(sqlite, rule, kernels) for rule in rules}
 
         return await self._database.read(details)
 
@@ -320,10 +318,10 @@ class RuleTable:
         assert set(columns) <= {"text", "wording", "state", "proposed"}, columns
 
         def change(sqlite: "Sqlite") -> RuleRecord:
-            _as_known(sqlite, known)
-            _change(sqlite, rule_id, action, agent, detail)
-            _set(sqlite, rule_id, columns)
-            return cast("RuleRecord", _by_id(sqlite, rule_id))
+            rulerows.require_unchanged(sqlite, known)
+            rulerows.add_change(sqlite, rule_id, action, agent, detail)
+            rulerows.set_columns(sqlite, rule_id, columns)
+            return cast("RuleRecord", rulerows.by_id(sqlite, rule_id))
 
         return await self._database.write(change)
 
@@ -344,10 +342,10 @@ class RuleTable:
             )
             if taken.rowcount != 1:
                 return None
-            _as_known(sqlite, rule)
-            _change(sqlite, rule_id, "lesson", agent, {"text": lesson, "failure": failure})
-            _set(sqlite, rule_id, columns)
-            return _by_id(sqlite, rule_id)
+            rulerows.require_unchanged(sqlite, rule)
+            rulerows.add_change(sqlite, rule_id, "lesson", agent, {"text": lesson, "failure": failure})
+            rulerows.set_columns(sqlite, rule_id, columns)
+            return rulerows.by_id(sqlite, rule_id)
 
         return await self._database.write(teach)
 
@@ -361,8 +359,8 @@ class RuleTable:
 
         def merge(sqlite: "Sqlite") -> RuleRecord:
             run = sqlite.conn.execute
-            _as_known(sqlite, rule)
-            _as_known(sqlite, other)
+            rulerows.require_unchanged(sqlite, rule)
+            rulerows.require_unchanged(sqlite, other)
             run("UPDATE rule_failures SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
             run("UPDATE rule_speeds SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
             for table, columns, added in (
@@ -384,7 +382,7 @@ class RuleTable:
                     [into, rule_id],
                 )
                 run(f"DELETE FROM {table} WHERE rule_id = ?", [rule_id])  # noqa: S608 - constants
-            one, two = _by_id(sqlite, rule_id), _by_id(sqlite, into)
+            one, two = rulerows.by_id(sqlite, rule_id), rulerows.by_id(sqlite, into)
             assert one is not None
             assert two is not None
             names = tuple(dict.fromkeys((*two.names, *one.names)))[:MAX_NAMES]
@@ -395,9 +393,9 @@ class RuleTable:
             )
             run("UPDATE rules SET merged_into = ?, hits = 0, support = 0 WHERE rule_id = ?", [into, rule_id])
             run("UPDATE rules SET merged_into = ? WHERE merged_into = ?", [into, rule_id])
-            _change(sqlite, rule_id, "merge", agent, {"into": into})
-            _change(sqlite, into, "merge", agent, {"from": rule_id})
-            return cast("RuleRecord", _by_id(sqlite, into))
+            rulerows.add_change(sqlite, rule_id, "merge", agent, {"into": into})
+            rulerows.add_change(sqlite, into, "merge", agent, {"from": rule_id})
+            return cast("RuleRecord", rulerows.by_id(sqlite, into))
 
         return await self._database.write(merge)
 
@@ -418,7 +416,7 @@ class RuleTable:
             news = row is None or bool(row[0]) != holds
             if news:
                 action = "holds" if holds else "retired for a version"
-                _change(sqlite, rule_id, action, "server", {"triton": triton, "how": how})
+                rulerows.add_change(sqlite, rule_id, action, "server", {"triton": triton, "how": how})
             return news
 
         return await self._database.write(check)
@@ -429,13 +427,15 @@ class RuleTable:
         """Take names off a rule that exist in a version of Triton, and word it anew where a template worded it."""
 
         def drop(sqlite: "Sqlite") -> None:
-            rule = cast("RuleRecord", _by_id(sqlite, rule_id))
+            rule = cast("RuleRecord", rulerows.by_id(sqlite, rule_id))
             kept = [name for name in rule.names if name not in names]
             text = words(kept) if kept and rule.wording != "agent" else rule.text
             sqlite.conn.execute(
                 "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?", [json.dumps(kept), text, rule_id]
             )
-            _change(sqlite, rule_id, "names exist", "server", {"triton": triton, "names": sorted(names)})
+            rulerows.add_change(
+                sqlite, rule_id, "names exist", "server", {"triton": triton, "names": sorted(names)}
+            )
 
         await self._database.write(drop)
 
@@ -480,175 +480,3 @@ class RuleTable:
             return str(row[0]) if row else ""
 
         return await self._database.read(triton)
-
-
-COLUMNS = (
-    "rule_id, key, subject, text, wording, state, origin, names, device, hits, support, merged_into, proposed, created_at,"
-    " changed_at, dtype"
-)
-
-
-def _record(row: Sequence[Any]) -> RuleRecord:
-    if row[7] == "[]" and not row[12]:
-        return RuleRecord._make((*row[:7], (), *row[8:12], {}, *row[13:]))
-    proposed = from_json(row[12]) if row[12] else {}
-    return RuleRecord._make((*row[:7], tuple(json.loads(row[7])), *row[8:12], proposed, *row[13:]))
-
-
-def _by_id(sqlite: "Sqlite", rule_id: str) -> RuleRecord | None:
-    row = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE rule_id = ?", [rule_id]).fetchone()  # noqa: S608
-    return None if row is None else _record(row)
-
-
-def _set(sqlite: "Sqlite", rule_id: str, columns: Mapping[str, str]) -> None:
-    for name, value in columns.items():
-        sqlite.conn.execute(f"UPDATE rules SET {name} = ? WHERE rule_id = ?", [value, rule_id])  # noqa: S608
-
-
-def _as_known(sqlite: "Sqlite", known: RuleRecord | None) -> None:
-    """Refuse to change what is not as it was when the change was decided: another agent or server was first."""
-    if known is None:
-        return
-    now = _by_id(sqlite, known.rule_id)
-    if now is None or any(getattr(now, name) != getattr(known, name) for name in DECIDED_BY):
-        raise RequestError(
-            f"Rule {known.rule_id} was changed meanwhile.",
-            "Look at it again, and say whether it is still meant.",
-        )
-
-
-def _where(sqlite: "Sqlite", column: str, values: Sequence[str]) -> Iterator[RuleRecord]:
-    marks = ", ".join("?" * len(values))
-    rows = sqlite.execute(f"SELECT {COLUMNS} FROM rules WHERE {column} IN ({marks})", list(values))  # noqa: S608
-    return map(_record, rows)
-
-
-def _broken_by(sqlite: "Sqlite", task_id: str, family: str) -> set[str]:
-    """Return the rules that a task, or another one of its family, broke."""
-    if family:
-        query, value = "SELECT rule_id FROM rule_support WHERE family = ?", family
-    else:
-        query, value = "SELECT DISTINCT rule_id FROM rule_failures WHERE task_id = ?", task_id
-    return {str(row[0]) for row in sqlite.execute(query, [value])} if task_id else set()
-
-
-def _kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
-    """Return the rule of a key, kept now where it is new; the one it was merged into, where it was."""
-    row = sqlite.execute("SELECT rule_id, merged_into FROM rules WHERE key = ?", [rule.key]).fetchone()
-    if row is not None:
-        return cast("RuleRecord", _by_id(sqlite, row[1] or row[0]))
-    rule_id = content_handle("rule", hashlib.sha256(rule.key.encode()).hexdigest())
-    now = time.time()
-    sqlite.conn.execute(
-        "INSERT INTO rules (rule_id, key, subject, words, text, wording, state, origin, names, dtype, device, created_at,"
-        " changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            rule_id,
-            rule.key,
-            rule.subject,
-            rule.words,
-            rule.text,
-            rule.wording,
-            rule.state,
-            rule.origin,
-            json.dumps(rule.names),
-            rule.dtype,
-            rule.device,
-            now,
-            now,
-        ],
-    )
-    _change(sqlite, rule_id, "made", agent, {"text": rule.text, "origin": rule.origin})
-    return cast("RuleRecord", _by_id(sqlite, rule_id))
-
-
-def _add_failure(
-    sqlite: "Sqlite", rule_id: str, *, task_id: str, family: str, candidate_id: str, agent: str
-) -> None:
-    run = sqlite.conn.execute
-    again = run(
-        "SELECT 1 FROM rule_failures WHERE candidate_id = ? AND rule_id = ? AND family = ?",
-        [candidate_id, rule_id, family],
-    ).fetchone()
-    run(
-        "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-        [rule_id, task_id, family, candidate_id, agent.encode("utf-8", "replace").decode(), time.time()],
-    )
-    if again is not None:  # the same kernel, judged once more: it breaks the rule no second time
-        return
-    _add_support(sqlite, rule_id, family)
-    run(
-        "UPDATE rule_uses SET broken_after = broken_after + 1 WHERE rule_id = ? AND task_id = ?",
-        [rule_id, task_id],
-    )
-
-
-def _add_support(sqlite: "Sqlite", rule_id: str, family: str) -> None:
-    """Count one more hit, and one more family where it is the first of its own."""
-    run = sqlite.conn.execute
-    new = (
-        run("SELECT 1 FROM rule_support WHERE rule_id = ? AND family = ?", [rule_id, family]).fetchone()
-        is None
-    )
-    run(
-        "INSERT INTO rule_support (rule_id, family, hits) VALUES (?, ?, 1)"
-        " ON CONFLICT DO UPDATE SET hits = hits + 1",
-        [rule_id, family],
-    )
-    run("UPDATE rules SET hits = hits + 1, support = support + ? WHERE rule_id = ?", [int(new), rule_id])
-
-
-def _change(sqlite: "Sqlite", rule_id: str, action: str, agent: str, detail: Mapping[str, Any]) -> None:
-    now = time.time()
-    sqlite.conn.execute(
-        "INSERT INTO rule_changes (rule_id, action, detail, agent, changed_at) VALUES (?, ?, ?, ?, ?)",
-        [rule_id, action, to_json(detail), agent.encode("utf-8", "replace").decode(), now],
-    )
-    sqlite.conn.execute("UPDATE rules SET changed_at = ? WHERE rule_id = ?", [now, rule_id])
-
-
-def _count(sqlite: "Sqlite", name: str) -> None:
-    sqlite.conn.execute(
-        "INSERT INTO rule_totals (name, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
-        [name],
-    )
-
-
-def _total(sqlite: "Sqlite", name: str) -> int:
-    row = sqlite.execute("SELECT count FROM rule_totals WHERE name = ?", [name]).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
-    fix = sqlite.execute(
-        "SELECT before, after, worked FROM rule_fixes WHERE rule_id = ? ORDER BY worked DESC, created_at DESC LIMIT 1",
-        [rule.rule_id],
-    ).fetchone()
-    versions = sqlite.execute(
-        "SELECT triton, holds, how, checked_at FROM rule_versions WHERE rule_id = ? ORDER BY checked_at",
-        [rule.rule_id],
-    )
-    after, broken = sqlite.execute(
-        "SELECT COALESCE(SUM(kernels - kernels_before), 0), COALESCE(SUM(broken_after), 0)"
-        " FROM rule_uses JOIN rule_tasks USING (task_id) WHERE rule_id = ?",
-        [rule.rule_id],
-    ).fetchone()
-    speeds: tuple[SpeedChange, ...] = ()
-    if rule.subject == "performance":
-        speeds = tuple(
-            SpeedChange(*row)
-            for row in sqlite.execute(
-                "SELECT node_id, parent_id, task_id, agent, ratio, low, high FROM rule_speeds WHERE rule_id = ?"
-                " ORDER BY number DESC LIMIT ?",
-                [rule.rule_id, SHOWN_SPEEDS],
-            )
-        )
-    return RuleDetails(
-        fix=RuleFix(before=fix[0], after=fix[1], worked=fix[2]) if fix else None,
-        holds={row[0]: (bool(row[1]), row[2], row[3]) for row in versions},
-        kernels_before=kernels - after,
-        broken_before=max(0, rule.hits - broken),
-        kernels_after=after,
-        broken_after=broken,
-        speeds=speeds,
-    )
