@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
-from adaexplore_mcp.evaluation.synthesis_arguments import (
+from adaexplore_mcp.evaluation.synthesis_arguments import fill
+from adaexplore_mcp.evaluation.synthesis_site import (
     DTYPES,
     EMBEDDING,
     Call,
@@ -25,7 +26,6 @@ from adaexplore_mcp.evaluation.synthesis_arguments import (
     Shape,
     Site,
     Sizes,
-    fill,
 )
 
 __all__ = ["Coverage", "Draft", "Seen", "Siblings", "Step", "SyntheticTask", "draw", "normalised"]

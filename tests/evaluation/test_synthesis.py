@@ -9,7 +9,7 @@ from adaexplore_mcp.errors import WorkerError
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.session import EndReport, SessionEndedError
 from adaexplore_mcp.evaluation.synthesis import Coverage, Seen, Siblings, SyntheticTask, draw, normalised
-from adaexplore_mcp.evaluation.synthesis_arguments import Operator, Parameter
+from adaexplore_mcp.evaluation.synthesis_site import Operator, Parameter
 from adaexplore_mcp.evaluation.synthesizer import WAVE, Synthesizer
 from adaexplore_mcp.evaluation.workers import operators as introspection
 from adaexplore_mcp.models import RegisterRequest

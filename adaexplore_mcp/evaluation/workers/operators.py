@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as tasks name it
 from torch import nn
 
-from adaexplore_mcp.evaluation.synthesis_arguments import EMBEDDING, FIRST, Operator, Parameter
+from adaexplore_mcp.evaluation.synthesis_arguments import FIRST, unknown_parameter
+from adaexplore_mcp.evaluation.synthesis_site import EMBEDDING, Operator, Parameter
 
 __all__ = ["documented", "left_out"]
 
@@ -267,9 +268,8 @@ def _reason(operator: Operator, value: object) -> str:
         return "about storage"
     if "deprecated" in _documentation(value).lower()[:300]:
         return "deprecated"
-    if operator.unknown:
-        return f"takes {operator.unknown}"
-    return ""
+    unknown = unknown_parameter(operator)
+    return f"takes {unknown}" if unknown else ""
 
 
 def _family(name: str, value: object, taken: Sequence[Parameter]) -> str:

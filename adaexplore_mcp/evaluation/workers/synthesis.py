@@ -22,7 +22,8 @@ import torch.nn.functional as F  # noqa: N812 - as tasks name it
 from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.synthesis import Coverage, Seen, Step, draw
-from adaexplore_mcp.evaluation.synthesis_arguments import Call, Input, Operator, Site, Sizes, fill
+from adaexplore_mcp.evaluation.synthesis_arguments import fill
+from adaexplore_mcp.evaluation.synthesis_site import Call, Input, Operator, Site, Sizes
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.content import TaskContent, TaskFault
 from adaexplore_mcp.evaluation.workers.domains import randomise_state
