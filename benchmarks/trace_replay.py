@@ -65,12 +65,12 @@ async def _replay(trace: dict[str, Any], arguments: argparse.Namespace) -> None:
         run_id = rows[0]["run_id"] if rows else await _begin(client, trace, arguments.precision)
         for step in todo:
             started = time.monotonic()
-            proposal = await _ask(client, "search_step", run_id=run_id)
+            proposal = await ask(client, "search_step", run_id=run_id)
             if proposal["status"] == "stopped":
-                proposal = await _ask(
+                proposal = await ask(
                     client, "search_step", run_id=run_id, resume=True, max_steps=len(trace["steps"]) + 1000
                 )
-            answer = await _ask(
+            answer = await ask(
                 client, "search_step", run_id=run_id, step_id=proposal["step_id"], kernel=step["code"]
             )
             row = {
@@ -93,25 +93,25 @@ async def _replay(trace: dict[str, Any], arguments: argparse.Namespace) -> None:
                 f"step {row['step']}: {row['status']}, recorded {_recorded(row)}, {row['seconds']} s{mark}",
                 flush=True,
             )
-        seen = await _ask(client, "get_run", run_id=run_id)
+        seen = await ask(client, "get_run", run_id=run_id)
     print(seen["summary"])
 
 
 async def _begin(client: Client, trace: dict[str, Any], precision: str) -> str:
-    task = await _ask(
+    task = await ask(
         client,
         "register_task",
         name=trace.get("label", "trace")[:120],
         source=trace["reference_src"],
         policy={"precision": precision},
     )
-    begun = await _ask(
+    begun = await ask(
         client, "search_step", task_id=task["task_id"], preset="paper", max_steps=len(trace["steps"])
     )
     return str(begun["run_id"])
 
 
-async def _ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+async def ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool, and follow its job to the end."""
     result = await client.call_tool(tool, arguments)
     while True:

@@ -346,6 +346,10 @@ def _profile_artifacts(sqlite: Database) -> None:
     )
 
 
+def _pinned_runs(sqlite: Database) -> None:
+    sqlite.execute("ALTER TABLE runs ADD COLUMN device TEXT NOT NULL DEFAULT ''")
+
+
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
@@ -355,6 +359,7 @@ STEPS = {
     "0007_ceilings": _ceilings,
     "0008_bounds_speeds_operators": _bounds_speeds,
     "0009_profile_artifacts": _profile_artifacts,
+    "0010_pinned_runs": _pinned_runs,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 

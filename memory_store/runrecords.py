@@ -59,6 +59,8 @@ class RunRecord:
     version: int = 0
     """Grows with every change of the run, its steps or nodes."""
     agent: str = ""
+    device: str = ""
+    """UUID of the only GPU that judges its kernels; empty for any."""
     created_at: float = 0.0
     updated_at: float = 0.0
 

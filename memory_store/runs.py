@@ -89,8 +89,9 @@ class RunTable:
         def create(sqlite: "Sqlite") -> None:
             now = time.time()
             sqlite.conn.execute(
-                "INSERT INTO runs (run_id, task_id, settings, seed, max_steps, status, agent, created_at, updated_at)"
-                " VALUES (?, ?, ?, ?, ?, 'open', ?, ?, ?)",
+                "INSERT INTO runs"
+                " (run_id, task_id, settings, seed, max_steps, status, agent, device, created_at, updated_at)"
+                " VALUES (?, ?, ?, ?, ?, 'open', ?, ?, ?, ?)",
                 [
                     run.run_id,
                     run.task_id,
@@ -98,6 +99,7 @@ class RunTable:
                     run.seed,
                     run.max_steps,
                     run.agent,
+                    run.device,
                     now,
                     now,
                 ],

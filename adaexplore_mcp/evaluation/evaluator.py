@@ -203,6 +203,7 @@ class Evaluator:
                 if result.name in trials
             },
             "seconds": seconds,
+            "began_at": timeline.began_at.isoformat(timespec="milliseconds"),
             "timeline": timeline.to_wire(),
         }
         return Evaluation(outcome, receipt, _texts(results[-1]))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 __all__ = ["Timeline"]
 
@@ -17,6 +18,8 @@ class Timeline:
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
+        self.began_at = datetime.now(UTC)
+        """When it was made."""
         self._started = time.monotonic()
         self._stages: list[tuple[str, float]] = []
 

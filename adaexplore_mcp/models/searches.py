@@ -62,6 +62,8 @@ class SearchRequest(Value):
     max_steps: int = 0
     """Budget; 0: the preset's."""
     preset: str = "default"
+    device: str = ""
+    """The only GPU that is to judge a run's kernels: label, index or UUID; empty for any."""
     starts: list[StartKernel] = []
     context: ContextMode = "new"
     resume: bool = False
@@ -145,6 +147,8 @@ class RunView(Value):
     """open or stopped."""
     view: RunViewName = "summary"
     stop_reason: str = ""
+    device: str = ""
+    """UUID of the only GPU that judges its kernels; empty for any."""
     steps_done: int = 0
     steps_left: int = 0
     counts: dict[str, int] = {}

@@ -26,7 +26,7 @@ from adaexplore_mcp.memory_store import (
     new_handle,
     node_handle,
 )
-from adaexplore_mcp.models import BenchmarkRequest, Edit, Outcome, SearchAnswer, SearchRequest, VerifyRequest
+from adaexplore_mcp.models import Edit, Effort, SearchAnswer, SearchRequest
 from adaexplore_mcp.rules import SpeedRatio
 from adaexplore_mcp.search import ROOT, SearchSettings
 from adaexplore_mcp.services.edits import apply_edits, change_of, tree_digest
@@ -35,7 +35,8 @@ from adaexplore_mcp.services.messages import not_found, shortened
 from adaexplore_mcp.services.owners import has_ended, this_process
 from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.proposals import Proposals, RulesFor
-from adaexplore_mcp.services.searchstate import RunNow, Searches, fresh_node
+from adaexplore_mcp.services.runverdicts import fresh_node, judged
+from adaexplore_mcp.services.searchstate import RunNow, Searches
 from adaexplore_mcp.services.searchwords import result_of, short_outcome, stopped_because
 from adaexplore_mcp.services.speedlessons import step_ratio
 
@@ -141,7 +142,7 @@ class ExploreService:
 
         Raises:
             NotFoundError: There is no such task.
-            RequestError: A setting is out of bounds, or there are too many start kernels.
+            RequestError: A setting is out of bounds, there are too many start kernels, or no such GPU.
         """
         task = await self._tasks.get(request.task_id)
         if request.step_id or request.edits or request.source is not None or request.resume:
@@ -155,6 +156,7 @@ class ExploreService:
             )
         changes = {"max_steps": request.max_steps} if request.max_steps else {}
         settings = SearchSettings.preset(request.preset, **changes)
+        device = self._evaluations.gpu(request.device)[0] if request.device else ""
         run_id = new_handle("run")
         starts: dict[str, tuple[StepRecord, bytes]] = {}
         for start in request.starts:
@@ -181,6 +183,7 @@ class ExploreService:
             seed=request.seed,
             max_steps=settings.max_steps,
             agent=request.agent,
+            device=device,
         )
         await self._runs.create(run, list(starts.values()))
         return Ask(run_id, request.agent, context=request.context)
@@ -193,6 +196,11 @@ class ExploreService:
             RequestError: The step has another kernel, the run has stopped, an edit does not fit, …
         """
         now = await self.searches.now(request.run_id)
+        if request.device:
+            raise RequestError(
+                f"Run {request.run_id} has begun: device {request.device!r} comes too late.",
+                "Leave device out; search_step with task_id and device begins a run on it.",
+            )
         if request.resume:
             await self._resume(now, request)
         given = request.source is not None or bool(request.edits)
@@ -333,7 +341,10 @@ class ExploreService:
             source = await self._store.evaluations.candidate(step.candidate_id)
             assert source is not None, step.candidate_id
             task = await self._tasks.get(run.task_id)
-            outcome = await self._outcome(run.task_id, source, step, report)
+            effort: Effort = "full" if step.purpose == "final" else "quick"
+            outcome = await judged(
+                self._evaluations, run, source, agent=step.agent, effort=effort, report=report
+            )
             fresh = None if step.purpose == "final" else fresh_node(outcome, task)
             until = self._now() + self._lease_s
             await self._runs.finish(step.step_id, self._owner, fresh, outcome.to_wire(), until)
@@ -341,18 +352,6 @@ class ExploreService:
             with anyio.CancelScope(shield=True):
                 await self._runs.release(step.step_id, self._owner)
             raise
-
-    async def _outcome(self, task_id: str, source: bytes, step: StepRecord, report: Report) -> Outcome:
-        if not self._evaluations.times:
-            request = VerifyRequest(task_id=task_id, source=source, agent=step.agent)
-            return await self._evaluations.verify(request, report)
-        timed = BenchmarkRequest(
-            task_id=task_id,
-            source=source,
-            agent=step.agent,
-            effort="full" if step.purpose == "final" else "quick",
-        )
-        return await self._evaluations.benchmark(timed, report)
 
     def _is_gone(self, step: StepRecord) -> bool:
         """Tell of a submitted step whether nobody works on it any more."""

@@ -4,11 +4,12 @@ import difflib
 from dataclasses import dataclass
 
 from adaexplore_mcp.errors import RequestError
-from adaexplore_mcp.memory_store import NodeRecord, Store, node_handle, read_node_handle
-from adaexplore_mcp.models import BenchmarkRequest, KernelAnswer, KernelFormat, Outcome, VerifyRequest
+from adaexplore_mcp.memory_store import NodeRecord, RunRecord, Store, node_handle, read_node_handle
+from adaexplore_mcp.models import KernelAnswer, KernelFormat, Outcome
 from adaexplore_mcp.search import ROOT
 from adaexplore_mcp.services.messages import not_found
 from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
+from adaexplore_mcp.services.runverdicts import judged
 from adaexplore_mcp.services.searchstate import Searches
 from adaexplore_mcp.services.searchwords import RIGHT, best_node_of, short_outcome, speedup_words
 
@@ -22,7 +23,7 @@ class Taken:
     """A node with its kernel, and where it is to go."""
 
     record: NodeRecord
-    task_id: str
+    run: RunRecord
     source: bytes
     start: NodeRecord | None = None
     """The kernel that a patch applies to."""
@@ -87,13 +88,13 @@ class Kernels:
             )
         source = await self._store.evaluations.candidate(record.candidate_id)
         assert source is not None
-        taken = Taken(record, now.run.task_id, source)
+        taken = Taken(record, now.run, source)
         if format_ != "patch":
             return taken
         start = await self._start_of(record)
         start_source = await self._store.evaluations.candidate(start.candidate_id)
         assert start_source is not None
-        return Taken(record, now.run.task_id, source, start, start_source)
+        return Taken(record, now.run, source, start, start_source)
 
     async def answer(self, taken: Taken, format_: KernelFormat, report: Report) -> KernelAnswer:
         """Return a kernel in a format; one that is to be applied is judged, and timed, once more."""
@@ -125,13 +126,9 @@ class Kernels:
         )
 
     async def _again(self, taken: Taken, report: Report) -> Outcome:
-        agent = taken.record.agent
-        if self._evaluations.times:
-            timed = BenchmarkRequest(task_id=taken.task_id, source=taken.source, agent=agent, effort="full")
-            outcome = await self._evaluations.benchmark(timed, report)
-        else:
-            request = VerifyRequest(task_id=taken.task_id, source=taken.source, agent=agent)
-            outcome = await self._evaluations.verify(request, report)
+        outcome = await judged(
+            self._evaluations, taken.run, taken.source, agent=taken.record.agent, effort="full", report=report
+        )
         if outcome.status not in RIGHT:
             raise RequestError(
                 f"Judged again, node {taken.record.tree.node} is {outcome.status}: {outcome.summary}",
@@ -140,7 +137,7 @@ class Kernels:
         return outcome
 
     async def _standalone(self, taken: Taken) -> str:
-        task = await self._tasks.get(taken.task_id)
+        task = await self._tasks.get(taken.run.task_id)
         record = taken.record
         receipt = record.outcome.get("receipt_id", "")
         head = (

@@ -100,6 +100,14 @@ class Evaluations(Protocol):
         """Whether candidates can be timed here."""
         ...
 
+    def gpu(self, pinned: str) -> tuple[str, str]:
+        """Return UUID and label of the GPU that a label, an index or a UUID means.
+
+        Raises:
+            RequestError: There is no such GPU, or none at all.
+        """
+        ...
+
     async def benchmark(self, request: BenchmarkRequest, report: Report) -> Outcome:
         """Judge one candidate and, once it is right, time it against baselines; keep the outcome as `verify` does.
 

@@ -84,6 +84,7 @@ class RunViews:
             status=now.run.status,
             view=view,
             stop_reason=now.run.stop_reason,
+            device=now.run.device,
             steps_done=now.search.charged_steps,
             steps_left=now.steps_left,
             counts=dict(collections.Counter(node.status for node in now.search.nodes).most_common()),

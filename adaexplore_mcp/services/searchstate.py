@@ -2,17 +2,14 @@
 
 from dataclasses import dataclass
 
-from adaexplore_mcp.memory_store import FreshNode, RunRecord, RunTable, StepRecord, TreeRow
-from adaexplore_mcp.models import Outcome, TaskSummary
+from adaexplore_mcp.memory_store import RunRecord, RunTable, StepRecord, TreeRow
 from adaexplore_mcp.search import ROOT, Node, Proposal, Search, SearchSettings, StopReason, makes_node
 from adaexplore_mcp.services.messages import not_found
 
-__all__ = ["RunNow", "Searches", "fresh_node"]
+__all__ = ["RunNow", "Searches"]
 
 KEPT = 32
 """Searches in memory; one of 10,000 nodes takes some 10 MiB."""
-NO_WORK = 0.005
-"""Share of the work below which a candidate's own kernels count as doing none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +95,6 @@ class Searches:
         while len(self._searches) > KEPT:
             del self._searches[next(iter(self._searches))]
         return RunNow(state.run, search, state.steps)
-
-
-def fresh_node(outcome: Outcome, task: TaskSummary) -> FreshNode | None:
-    """Return what an outcome says about the node it makes; None where it makes none."""
-    if not makes_node(outcome.status):
-        return None
-    speedup = low = share = None
-    if outcome.timing is not None and outcome.status == "correct":
-        if outcome.timing.speedups:
-            speedup, low = outcome.timing.speedups[0].speedup, outcome.timing.speedups[0].low
-        shares = [latency.roofline_share for latency in outcome.timing.latencies.values()]
-        known = [each for each in shares if each is not None]
-        share = min(known) if known and len(known) == len(shares) else None
-    own = None if outcome.facts is None else outcome.facts.own_share
-    eligible = own is None or own >= NO_WORK or task.policy.library_ops == "allow"
-    return FreshNode(status=outcome.status, speedup=speedup, low=low, eligible=eligible, roofline_share=share)
 
 
 def _node(row: TreeRow) -> Node:

@@ -5,6 +5,7 @@ import importlib
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -307,3 +308,42 @@ def test_the_memory_of_this_process_can_be_read(script):
 def test_candidates_that_come_to_grief_are_sources(script):
     for trouble in script("recovery").TROUBLES:
         ast.parse(trouble.source)
+
+
+# --- several GPUs
+
+
+def receipt(uuid, began_s, stages):
+    timeline, at = [], 0.0
+    for stage, seconds in stages:
+        timeline.append({"stage": stage, "at": at, "seconds": seconds})
+        at += seconds
+    began = datetime.fromtimestamp(1_000_000 + began_s, UTC).isoformat(timespec="milliseconds")
+    return {"device": {"uuid": uuid}, "began_at": began, "timeline": timeline}
+
+
+TIMED_ALONE = (
+    ("compiling", 1),
+    ("running the reference", 1),
+    ("waiting to time alone", 2),
+    ("warming up", 3),
+)
+
+
+@pytest.mark.parametrize(
+    ("uuid", "began_s", "stages", "times"),
+    [
+        ("GPU-1", 3.0, [("compiling", 1.0), ("waiting for the GPU", 4.0), ("running first inputs", 1.0)], 0),
+        ("GPU-1", 5.0, [("running first inputs", 2.0)], 1),
+        ("GPU-2", 5.0, [("running first inputs", 2.0)], 0),
+        ("GPU-1", 5.0, [("tuning candidate", 2.0)], 2),  # each in the other's way
+        ("GPU-1", 5.0, [("compiling", 9.0)], 0),
+    ],
+)
+def test_a_gpu_is_disturbed_by_who_uses_it_while_another_holds_it_alone(script, uuid, began_s, stages, times):
+    gpus = script("several_gpus")
+    held = gpus.spans("one", receipt("GPU-1", 0.0, TIMED_ALONE))
+    other = gpus.spans("two", receipt(uuid, began_s, stages))
+    found = gpus.overlaps([*held, *other])
+    assert len(found) == times
+    assert all(seconds == pytest.approx(2.0) for _, _, seconds in found)

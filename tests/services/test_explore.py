@@ -14,6 +14,7 @@ from adaexplore_mcp.models import Edit, Policy, RegisterRequest, SearchRequest, 
 from adaexplore_mcp.search import Search, SearchSettings
 from adaexplore_mcp.services import owners
 from adaexplore_mcp.services.explore import ExploreService
+from adaexplore_mcp.services.runviews import RunViews
 
 pytestmark = pytest.mark.anyio
 
@@ -292,6 +293,30 @@ async def test_a_stopped_run_goes_on_when_told_to(bench):
     assert (answer.status, answer.steps_left) == ("open", 1)
     answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 3", body="3"))
     assert "The best is node 2" in answer.summary
+
+
+async def test_a_pinned_run_is_judged_on_its_gpu_to_the_end(bench):
+    answer = await bench.begin(max_steps=2, device="cuda:1")
+    for body in ("1", "2"):
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 2.0", body=body))
+    answer = await bench.ask(resume=True, max_steps=3)
+    await bench.ask(step_id=answer.step_id, kernel=kernel("correct 3.0", body="3"))
+    assert "full" in bench.judge.efforts
+    assert len(bench.judge.devices) > 3
+    assert set(bench.judge.devices) == {"GPU-1"}
+    views = RunViews(bench.store, bench.service.searches)
+    assert (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).device == "GPU-1"
+
+
+async def test_a_gpu_that_is_not_there_or_comes_too_late_is_refused(bench, blind):
+    task_id = await bench.task()
+    with pytest.raises(RequestError, match="There is no GPU 'cuda:7'"):
+        await bench.ask(task_id=task_id, device="cuda:7")
+    assert await bench.store.runs.latest() == []
+    await bench.begin()
+    assert "has begun: device 'cuda:1' comes too late" in await bench.refused(device="cuda:1")
+    with pytest.raises(RequestError, match="There is no GPU"):
+        await blind.begin(device="cuda:1")
 
 
 async def test_a_run_stops_near_the_roofline(bench):

@@ -24,6 +24,7 @@ class Judge(StandInEvaluations):
         super().__init__(store, home)
         self.times = times
         self.judged = []
+        self.devices = []
         self.delay_s = 0.0
         self.efforts = []
         self.final_scale = 1.0
@@ -36,6 +37,7 @@ class Judge(StandInEvaluations):
     async def _verify(self, request, report):
         report("judging")
         self.judged.append(request.source)
+        self.devices.append(request.device)
         said = re.search(rb'IS = "([^"]*)', request.source)
         status, *rest = (said[1].decode() if said else "correct 1.0").split()
         if status == "gated":

@@ -194,6 +194,11 @@ class StandInEvaluations:
             agent=request.agent,
         )
 
+    def gpu(self, pinned):
+        if pinned != "cuda:1" or not self.times:
+            raise RequestError(f"There is no GPU {pinned!r}; there are: cuda:1.", "Name it, or none.")
+        return "GPU-1", "cuda:1"
+
     async def benchmark(self, request, report):
         outcome = await self.verify(request, report)
         if outcome.status != "correct" or not self.times:
