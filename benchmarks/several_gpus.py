@@ -182,7 +182,6 @@ async def search(
     """One run on all GPUs, then a pinned run on each at once."""
     async with bench.server() as client:
         task_id = await registered(client, trace)
-        labels = [each["label"] for each in (await ask(client, "get_device"))["devices"]]
         uuids = {each["label"]: each["uuid"] for each in (await ask(client, "get_device"))["devices"]}
         first = next(iter(kernels.items()))
         await searched([client], task_id, dict([first]))  # workers run, ceilings are measured
@@ -276,7 +275,7 @@ async def crash(bench: Bench) -> tuple[list[Row], list[str]]:
                 client,
                 "benchmark_kernel",
                 task_id=task["task_id"],
-                source=f"{kernel().decode()}\nagain = {run!r}, {number}\n",
+                kernel=f"{kernel().decode()}\nagain = {run!r}, {number}\n",
                 device=labels[-1],
             )
             speedups = (outcome.get("timing") or {}).get("speedups") or [{}]
@@ -289,7 +288,7 @@ async def crash(bench: Bench) -> tuple[list[Row], list[str]]:
                 number += 1
                 source = f"{crashing}\nagain = {number}\n"
                 outcome = await ask(
-                    client, "compile_and_verify", task_id=task["task_id"], source=source, device=labels[0]
+                    client, "compile_and_verify", task_id=task["task_id"], kernel=source, device=labels[0]
                 )
                 rows.append({"part": "crash", "run": "illegal access", "status": outcome["status"]})
 
