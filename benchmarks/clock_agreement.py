@@ -5,12 +5,14 @@
 Each kernel is called in bursts by the code that times candidates (`workers/cuda/bursts.py`), its time taken by events; in turn
 with bursts of the same code under torch's profiler, from which CUPTI's durations of the very kernels are read; and once in
 bursts under `ncu --clock-control none --cache-control none`. Before each call the same buffer is read, so the L2 cache is in
-the same state. The exit code is 1 if events and CUPTI differ by more than 2 % on a kernel of 100 µs or more; on shorter ones
-what lies between two events of an empty call shows, and they stand apart. What is in the output file already is not done again.
+the same state. From ours is taken off what a pair of events takes by itself, as it is of a candidate's. The exit code is 1 if
+events and CUPTI differ by more than 2 % on a kernel of 100 µs or more; on shorter ones it shows that a kernel's launch and end lie
+between its events too, and they stand apart. What is in the output file already is not done again.
 """
 
 import argparse
 import csv
+import functools
 import io
 import json
 import shutil
@@ -24,7 +26,7 @@ import torch
 from batch import Row, rows_of
 from clocked_kernels import CASES, PREFIX, Call, Case
 
-from adaexplore_mcp.evaluation.workers.cuda.bursts import Bursts
+from adaexplore_mcp.evaluation.workers.cuda.bursts import Bursts, Gauge
 
 LONG_US = 100.0
 TOLERANCE = 0.02
@@ -32,6 +34,7 @@ REPEATS = 6
 """Pairs of bursts, one without the profiler and one with it; the first pair warms up."""
 BURST_US = 20_000.0
 MOST_CALLS = 32
+PAIRS = 21
 HELD_US = 10_000.0  # more than it takes to launch them, under a profiler too
 NCU_CALLS = 20
 NCU = ("--clock-control", "none", "--cache-control", "none", "--metrics", "gpu__time_duration.sum")
@@ -43,11 +46,17 @@ def bursts() -> Bursts:
     return Bursts(torch.cuda.get_device_properties(0).L2_cache_size)
 
 
+@functools.cache
+def pair_us() -> float:
+    """Return what a pair of events takes by itself, in microseconds, as it is measured of a GPU."""
+    return Gauge(torch.cuda.get_device_properties(0).L2_cache_size).measure(PAIRS)[1]
+
+
 def by_events(taking: Bursts, call: Call, count: int) -> list[float]:
-    """Return the times of calls in one burst, in microseconds."""
+    """Return the times of calls in one burst, in microseconds, without what a pair of events takes by itself."""
     taking.burst([call], [[]], count, HELD_US)
     times = taking.times()
-    return [value / 1e3 for value in times["device_ns"]]
+    return [value / 1e3 - pair_us() for value in times["device_ns"]]
 
 
 def by_cupti(taking: Bursts, call: Call, count: int) -> tuple[list[float], list[float]]:

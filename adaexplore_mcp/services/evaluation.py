@@ -4,7 +4,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import get_args
 
 import anyio.to_thread
@@ -187,9 +187,12 @@ class EvaluationService:
     async def _ceilings_kept(self) -> AsyncIterator[None]:
         """Have the evaluator know what was measured of the GPUs before, and keep what it measures meanwhile."""
         software = await self._software()
-        kept = await self._store.ceilings.all(software)
+        stored = await self._store.ceilings.all(software)
+        names = {each.name for each in fields(Ceilings)}
+        # What another version measured less of is measured anew.
+        kept = {uuid: Ceilings(**found) for uuid, found in stored.items() if found.keys() == names}
         known = self._evaluator.known_ceilings
-        known.update({uuid: Ceilings(**found) for uuid, found in kept.items()})
+        known.update(kept)
         yield
         for uuid, ceilings in known.items():
             if uuid not in kept:

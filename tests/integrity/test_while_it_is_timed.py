@@ -20,7 +20,7 @@ KINDS = {36, 37}
 
 PLAN = Plan(workload=Workload(name="default"))
 TASK = Definition(format="kernelbench", files={"task.py": "class Model: ..."}, entry="Model")
-CEILINGS = Ceilings(4e12, {"fp32": 50e12}, FLUSH_US)
+CEILINGS = Ceilings(4e12, {"fp32": 50e12}, FLUSH_US, 0.0)
 
 
 def answering(name, answer, latency_us=100.0):

@@ -90,14 +90,14 @@ class Bench:
             self.devices,
             GPU,
             l2_bytes=1 << 26,
-            ceilings=Ceilings(4e12, {}, FLUSH_US),
+            ceilings=Ceilings(4e12, {}, FLUSH_US, 0.0),
             effort="quick",
             timeout_s=5,
             timeline=Timeline(self.stages.append),
         )
 
-        async def opened(stack, each, setting, trials, restore_us):
-            self.restore_us = restore_us
+        async def opened(stack, each, setting, trials, beside):
+            self.beside = beside
             stack.callback(self.sides[each.name].close)
             return self.sides[each.name]
 

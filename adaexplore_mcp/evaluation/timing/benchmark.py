@@ -24,7 +24,7 @@ from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, against_the_clock
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE, Rounds, take_turns, warm_up
-from adaexplore_mcp.evaluation.timing.side import Side
+from adaexplore_mcp.evaluation.timing.side import Beside, Side
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Clock, Effort
@@ -159,7 +159,7 @@ class Benchmark:
                         compilation if ours else None, [compiled] if ours and compiled is not None else []
                     )
                     sides[each.name] = await self._open(
-                        stack, each, setting, trials, self._restore_us(plan, trials)
+                        stack, each, setting, trials, self._beside(plan, trials)
                     )
                 try:
                     async with anyio.create_task_group() as group:
@@ -202,18 +202,26 @@ class Benchmark:
         }
         return Setting(GpuBuffers(self._pool, self._gpu), load, self._timeout_s, _unsaid, files=files)
 
-    def _restore_us(self, plan: Plan, trials: TrialSet) -> float:
-        """Return in how long the inputs that a call changes are restored."""
+    def _beside(self, plan: Plan, trials: TrialSet) -> Beside:
+        """Return what passes on the device beside each call."""
+        ceilings = self._ceilings
         restored = [tensor_bytes(each) for each in plan.inputs if each.name in trials.mutated]
-        return sum(RESTORE_US + 2e6 * each / self._ceilings.copy_bytes_per_s for each in restored)
+        most = 1e6 * self._l2_bytes / ceilings.copy_bytes_per_s
+        written = min(most, 1e6 * sum(map(tensor_bytes, plan.outputs)) / ceilings.copy_bytes_per_s)
+        return Beside(
+            ceilings.pair_us,
+            sum(RESTORE_US + 2e6 * each / ceilings.copy_bytes_per_s for each in restored),
+            written,
+            most - written,
+        )
 
     @staticmethod
     async def _open(
-        stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet, restore_us: float
+        stack: AsyncExitStack, each: Contender, setting: Setting, trials: TrialSet, beside: Beside
     ) -> Side:
         setting = replace(setting, load={**setting.load, "package": each.package})
         session = await stack.enter_async_context(setting.buffers.candidate())
-        side = Side(setting, session, each.candidate, trials, restore_us)
+        side = Side(setting, session, each.candidate, trials, beside)
         stack.callback(side.close)
         return side
 

@@ -44,13 +44,16 @@ class Burst:
     """Several calls, one right after the other on the device.
 
     Args:
-        device_us: Of each call, by the device's events.
+        device_us: Of each call, by the device's events, without what a pair of events takes by itself.
         total_us: From before the first to after the last, what lies between them included, by the device's events.
         wall_us: From the request to the reply, by the server's clock, and what outputs were late.
         held_us: Of these, for how long the device was kept busy first, so that the host could run ahead.
         late: The device was let go before everything was launched: it may have waited for the host.
-        restore_us: What restoring the inputs that a call changes takes before each, as the judge reckons.
+        restore_us: Restoring the inputs that a call changes, before each, and writing back what the call before left in the
+            L2 cache; as the judge reckons.
         copied_us: What copying those inputs took before the burst, likewise.
+        pair_us: What a pair of events takes by itself.
+        unwritten_us: Writing back may take so much more, where a call leaves more than its outputs in the cache.
     """
 
     device_us: Sequence[float]
@@ -60,6 +63,8 @@ class Burst:
     late: bool = False
     restore_us: float = 0.0
     copied_us: float = 0.0
+    pair_us: float = 0.0
+    unwritten_us: float = 0.0
 
     @functools.cached_property
     def median_us(self) -> float:
@@ -72,8 +77,8 @@ class Burst:
         return self.wall_us - self.held_us
 
     def calls_us(self, flush_us: float) -> float:
-        """Return what of that is neither the flush nor what is restored before each call."""
-        return self.spent_us - len(self.device_us) * (flush_us + self.restore_us)
+        """Return what of that is neither the flush nor what is restored before each call, nor its events."""
+        return self.spent_us - len(self.device_us) * (flush_us + self.restore_us + self.pair_us)
 
     def beside_us(self, flush_us: float) -> float:
         """Return what of that is not the calls as they are claimed."""
@@ -88,11 +93,13 @@ class Ceilings:
         copy_bytes_per_s: Bytes read and written by a copy.
         flops_per_s: By kind of arithmetic: fp64, fp32, tf32, fp16, bf16.
         flush_us: Microseconds in which a buffer of twice the L2 cache is read.
+        pair_us: Microseconds between two events with nothing between them.
     """
 
     copy_bytes_per_s: float
     flops_per_s: Mapping[str, float]
     flush_us: float
+    pair_us: float
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,10 @@ def against_the_clock(bursts: Sequence[Burst], flush_us: float) -> Clock | None:
         return "unconfirmed"
     restored_us = statistics.fmean(burst.restore_us for burst in bursts)
     between_us = DISAGREEMENT * claimed + BETWEEN_US
-    if _surely_off(bursts, flush_us, between_us + FLUSH_SPREAD * flush_us + RESTORE_SPREAD * restored_us):
+    allowed_us = between_us + FLUSH_SPREAD * flush_us + RESTORE_SPREAD * restored_us
+    # What a call leaves in the cache, it has written.
+    left_us = min(claimed, statistics.fmean(burst.unwritten_us for burst in bursts))
+    if _surely_off(bursts, flush_us, more_us=allowed_us + left_us, less_us=allowed_us):
         return None
     fit = fit and abs(more.call_us) <= between_us and more.error_us < DISAGREEMENT * claimed
     return "confirmed" if fit else "unconfirmed"
@@ -205,19 +215,19 @@ def _lower_quartile(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 4] if values else 0.0
 
 
-def _surely_off(bursts: Sequence[Burst], flush_us: float, allowed_us: float) -> bool:
+def _surely_off(bursts: Sequence[Burst], flush_us: float, *, more_us: float, less_us: float) -> bool:
     """Tell whether the largest bursts show more beside their calls than smaller ones, or less, by more than is allowed of each."""
     ahead = [burst for burst in bursts if not burst.late]
     most = max(len(burst.device_us) for burst in ahead)
 
-    def off(sign: float) -> bool:
+    def off(sign: float, allowed_us: float) -> bool:
         sizes: tuple[list[float], list[float]] = ([], [])
         for burst in ahead:
             count = len(burst.device_us)
             sizes[count == most].append(sign * burst.beside_us(flush_us) - allowed_us * count)
         return _ranks_higher(sizes[True], sizes[False]) > SURE
 
-    return off(1.0) or off(-1.0)
+    return off(1.0, more_us) or off(-1.0, less_us)
 
 
 def _ranks_higher(some: Sequence[float], others: Sequence[float]) -> float:

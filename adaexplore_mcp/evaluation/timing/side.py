@@ -3,6 +3,7 @@
 import collections
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from adaexplore_mcp.evaluation.candidates import Candidate
@@ -14,7 +15,7 @@ from adaexplore_mcp.evaluation.timing.clock import Burst
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 
-__all__ = ["Side"]
+__all__ = ["Beside", "Side"]
 
 SLOTS = 3
 """Inputs that take turns: no two calls in a row with the same ones."""
@@ -30,6 +31,25 @@ EXPORT_BYTES_PER_S = 200e9
 """A tenth of what GPUs copy at: the outputs of one call are handed over within the time that this leaves."""
 EXPORT_S = 0.02
 LONGEST_NS = 10**13
+LEAST_US = 0.001
+"""Left of a claim that is no longer than what two events take by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What passes on the device beside each call, in microseconds, as the judge reckons.
+
+    Args:
+        pair_us: Between two events with nothing between them: part of every time that is taken.
+        restore_us: Restoring the inputs that a call changes.
+        written_us: Writing back the outputs that a call left in the L2 cache, while the flush after it fills that with others.
+        unwritten_us: How much longer that takes where a call filled the cache with what is no output.
+    """
+
+    pair_us: float = 0.0
+    restore_us: float = 0.0
+    written_us: float = 0.0
+    unwritten_us: float = 0.0
 
 
 class Side(Conversation):
@@ -40,7 +60,7 @@ class Side(Conversation):
         session: Its process.
         candidate: What is timed.
         trials: Its inputs.
-        restore_us: In how long the inputs that a call changes should be restored, in microseconds.
+        beside: What passes on the device beside each call.
     """
 
     def __init__(
@@ -49,14 +69,14 @@ class Side(Conversation):
         session: Session,
         candidate: Candidate,
         trials: TrialSet,
-        restore_us: float = 0.0,
+        beside: Beside,
     ) -> None:
         super().__init__(setting, session, candidate, trials, NumericsReport())
         kept = self.trials.named("constructor")
         most = max(1, MOST_SLOT_BYTES // max(1, int(kept[0].inputs.message["size"])))
         self._turns = kept
         self._slots = range(min(SLOTS, len(kept), most))
-        self._restore_us = restore_us
+        self._beside = beside
         self._bursts = 0
         self._held: dict[int, int] = {}
         self._launch_us = collections.deque([FIRST_LAUNCH_US], maxlen=LATELY)
@@ -92,13 +112,18 @@ class Side(Conversation):
             wall_s += await self._judge_one()
         times = await self._ask("times", timeout_s=self.timeout_s)
         return Burst(
-            device_us=[value / 1e3 for value in _numbers(times, "device_ns", count)],
+            device_us=[
+                max(LEAST_US, value / 1e3 - self._beside.pair_us)
+                for value in _numbers(times, "device_ns", count)
+            ],
             total_us=number(times, "total_ns") / 1e3,
             wall_us=wall_s * 1e6,
             held_us=held_us,
             late=late,
-            restore_us=self._restore_us,
-            copied_us=self._restore_us * len(self._slots),
+            restore_us=self._beside.restore_us + self._beside.written_us,
+            copied_us=self._beside.restore_us * len(self._slots),
+            pair_us=self._beside.pair_us,
+            unwritten_us=self._beside.unwritten_us,
         )
 
     async def call_times_us(self) -> list[float]:

@@ -14,7 +14,7 @@ from adaexplore_mcp.evaluation.timing.clock import (
 )
 
 FLUSH_US = 30.0
-H200 = Ceilings(4e12, {"fp32": 50e12, "bf16": 700e12}, FLUSH_US)
+H200 = Ceilings(4e12, {"fp32": 50e12, "bf16": 700e12}, FLUSH_US, 1.3)
 
 
 def bursts(call_us, *, claimed_us=None, calls=32, noise_us=0.0, after_us=0.0, late=False, held_us=2_000.0):
@@ -157,6 +157,41 @@ def test_inputs_that_are_restored_before_each_call_are_no_part_of_it():
     given = measured(chance, 100, lambda: 0.0, calls=16, restore_us=20.0, stalls=0)
     assert against_the_clock(given, FLUSH_US) == "confirmed"
     assert estimate(given, FLUSH_US).call_us == pytest.approx(100, abs=15)
+
+
+def test_what_a_call_left_in_the_cache_is_written_back_while_it_is_flushed():
+    """As on an H200 after a call that writes more than its L2 cache holds: 60 MB, 14 us."""
+    written = [
+        replace(
+            each,
+            wall_us=each.wall_us + 14 * len(each.device_us),
+            total_us=each.total_us + 14 * len(each.device_us),
+        )
+        for each in bursts(34, calls=16)
+    ]
+    assert against_the_clock(written, FLUSH_US) is None
+    assert against_the_clock([replace(each, restore_us=14.0) for each in written], FLUSH_US) == "confirmed"
+    elsewhere = [replace(each, unwritten_us=14.0) for each in written]  # no output: it may have been, or not
+    assert against_the_clock(elsewhere, FLUSH_US) == "unconfirmed"
+
+
+def test_a_call_cannot_leave_more_in_the_cache_than_it_had_time_to_write():
+    late = [
+        replace(each, wall_us=each.wall_us + 20 * len(each.device_us), unwritten_us=14.0)
+        for each in bursts(5, calls=16)
+    ]
+    assert against_the_clock(late, FLUSH_US) is None
+
+
+def test_what_two_events_take_is_no_part_of_a_call():
+    given = [
+        replace(each, device_us=[value - 3.0 for value in each.device_us], pair_us=3.0)
+        for each in bursts(100, calls=16)
+    ]
+    assert estimate(given, FLUSH_US).call_us == pytest.approx(
+        estimate(bursts(100, calls=16), FLUSH_US).call_us - 3.0
+    )
+    assert against_the_clock(given, FLUSH_US) == "confirmed"
 
 
 def test_half_of_the_calls_said_to_be_short_and_the_others_long_are_not_confirmed():

@@ -44,7 +44,7 @@ async def timed(monkeypatch, *ends):
 
     monkeypatch.setattr(module, "Benchmark", Benchmark)
     evaluator = Evaluator(Pool(), "sm_90", 1 << 30)
-    evaluator.known_ceilings[GPU.uuid] = Ceilings(4e12, {}, 30.0)
+    evaluator.known_ceilings[GPU.uuid] = Ceilings(4e12, {}, 30.0, 1.3)
     verification = SimpleNamespace(
         gpu=GPU,
         candidate=Candidate(b"", "kernelbench", "ModelNew", Policy()),

@@ -7,7 +7,7 @@ import pytest
 
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.conversation import Setting
-from adaexplore_mcp.evaluation.timing.side import AGAIN, LEAST_HELD_US, MOST_HELD_US, Side
+from adaexplore_mcp.evaluation.timing.side import AGAIN, LEAST_HELD_US, MOST_HELD_US, Beside, Side
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Policy
 
@@ -35,20 +35,36 @@ class Process:
         return [fields for op, fields in self.asked if op == "burst"]
 
 
-def made(process, *, trials=4, nbytes=1 << 20):
+BESIDE = Beside()
+
+
+def made(process, *, trials=4, nbytes=1 << 20, beside=BESIDE):
     kept = [
         SimpleNamespace(name=f"trial {i}", inputs=SimpleNamespace(message={"size": nbytes}))
         for i in range(trials)
     ]
     given = SimpleNamespace(named=lambda _: kept, mutated=[])
     setting = Setting(SimpleNamespace(gpu=object()), {}, 5.0, lambda _: None)
-    side = Side(setting, None, Candidate(b"", "kernelbench", "Model", Policy()), given)
+    side = Side(setting, None, Candidate(b"", "kernelbench", "Model", Policy()), given, beside)
 
     async def put(trial, slot):
         process.put.append((slot, trial.name))
 
     side._ask, side._put = process.ask, put
     return side
+
+
+async def test_what_passes_beside_calls_is_no_part_of_them():
+    burst = await made(Process(), beside=Beside(pair_us=1.5, restore_us=20.0, written_us=7.0)).burst(
+        4, check=False
+    )
+    assert list(burst.device_us) == [8.5] * 4
+    assert (burst.pair_us, burst.restore_us, burst.copied_us) == (1.5, 27.0, 60.0)
+
+
+async def test_a_claim_no_longer_than_two_events_leaves_next_to_nothing():
+    burst = await made(Process(), beside=Beside(pair_us=11.0)).burst(2, check=False)
+    assert list(burst.device_us) == [0.001] * 2
 
 
 async def test_times_come_in_microseconds_with_what_the_device_was_held_for():

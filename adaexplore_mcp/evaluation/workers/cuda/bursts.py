@@ -44,16 +44,20 @@ class Gauge:
         """Put the buffer into the cache, in the place of everything else."""
         _sum(self._buffer, dim=0, out=self._sink)
 
-    def measure(self, times: int) -> float:
-        """Return how long a read takes, in microseconds, the median of some."""
-        events = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(times)]
+    def measure(self, times: int) -> tuple[float, float]:
+        """Return how long a read takes, and how long nothing takes, in microseconds, the median of some."""
+        reads, pairs = (
+            [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(times)] for _ in range(2)
+        )
         Hold().begin(HELD_US)
-        for start, end in events:
+        for (start, end), pair in zip(reads, pairs, strict=True):
             start.record()
             self.flush()
             end.record()
+            for each in pair:
+                each.record()
         _synchronize()
-        return float(sorted(1e3 * start.elapsed_time(end) for start, end in events)[times // 2])
+        return _median_us(reads), _median_us(pairs)
 
 
 class Bursts:
@@ -142,6 +146,11 @@ class Bursts:
                 _synchronize()
                 taken.append(_now() - began)
         return taken
+
+
+def _median_us(events: Sequence[tuple[Any, Any]]) -> float:
+    times = sorted(1e3 * start.elapsed_time(end) for start, end in events)
+    return float(times[len(times) // 2])
 
 
 def _copied(outputs: Any) -> Any:  # noqa: ANN401 - whatever it returned

@@ -21,7 +21,8 @@ _Event: Any = torch.cuda.Event
 def measure_ceilings(l2_bytes: int) -> dict[str, Any]:
     """Return bytes per second of a copy, read and written, and FLOPs per second of a product by kind of arithmetic.
 
-    Also `flush_us`: microseconds in which a buffer of twice the L2 cache is read.
+    Also `flush_us` and `pair_us`: microseconds in which a buffer of twice the L2 cache is read, and between two events with
+    nothing between them.
 
     The best of some: a ceiling is what the GPU can do, not what it usually does. Leaves torch's flags as they were.
     """
@@ -42,10 +43,12 @@ def measure_ceilings(l2_bytes: int) -> dict[str, Any]:
     finally:
         torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.cuda.empty_cache()
+    flush_us, pair_us = gauge.measure(3 * REPEATS)
     return {
         "copy_bytes_per_s": round(2 * size / copy_us * 1e6),
         "flops_per_s": rates,
-        "flush_us": gauge.measure(3 * REPEATS),
+        "flush_us": flush_us,
+        "pair_us": pair_us,
     }
 
 
