@@ -82,7 +82,9 @@ async def main(calls: int) -> None:
 
 async def verify(client: Client, task: dict) -> dict:
     """Judge the kernel once; anything but `correct` ends the benchmark."""
-    result = await client.call_tool("compile_and_verify", {"task_id": task["task_id"], "kernel": KERNEL})
+    result = await client.call_tool(
+        "compile_and_verify", {"task_id": task["task_id"], "kernel": KERNEL, "again": True}
+    )
     verdict = result.structured_content
     if verdict is None or verdict["status"] != "correct":
         raise SystemExit(f"not correct: {result}")

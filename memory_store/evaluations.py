@@ -157,6 +157,24 @@ class EvaluationTable:
 
         return await self._database.read(outcomes)
 
+    async def receipts(self, task_id: str, candidate_id: str, limit: int = 20) -> list[ReceiptRecord]:
+        """Return the receipts of a candidate at a task, latest first, for the server itself: nobody is told their seeds."""
+
+        def receipts(sqlite: "Sqlite") -> list[ReceiptRecord]:
+            rows = sqlite.query(
+                "SELECT receipt_id, receipt, outcome, created_at FROM outcomes JOIN receipts USING (outcome_id)"
+                " WHERE task_id = ? AND candidate_id = ? ORDER BY number DESC LIMIT ?",
+                [task_id, candidate_id, limit],
+            )
+            return [
+                ReceiptRecord(
+                    row["receipt_id"], from_json(row["receipt"]), _outcome(row["outcome"]), row["created_at"]
+                )
+                for row in rows
+            ]
+
+        return await self._database.read(receipts)
+
     async def tell_receipt(self, receipt_id: str) -> ReceiptRecord | None:
         """Return a receipt with its outcome, or None where there is none with this id.
 

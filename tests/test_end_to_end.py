@@ -155,6 +155,20 @@ def test_a_kernel_is_profiled_against_another(server, task_id):
     assert "There is no candidate 'cand_unknown'" in said
 
 
+def test_the_same_kernel_is_answered_from_its_receipt_unless_it_is_to_be_judged_anew(server, task_id):
+    asked = {"task_id": task_id, "kernel": kernel("x + y + 0")}
+    first, second = (server.called("compile_and_verify", **asked) for _ in range(2))
+    assert (first["status"], first.get("answered_from_receipt")) == ("correct", None)
+    assert (second["status"], second["answered_from_receipt"]) == ("correct", True)
+    assert second["receipt_id"] == first["receipt_id"]
+    assert f"Answered from receipt {first['receipt_id']}" in second["summary"]
+    anew = server.called("compile_and_verify", again=True, **asked)
+    assert (anew["status"], anew.get("answered_from_receipt")) == ("correct", None)
+    assert anew["receipt_id"] != first["receipt_id"]
+    elsewhere = server.called("compile_and_verify", target="sm_80", **asked)
+    assert elsewhere.get("answered_from_receipt") is None
+
+
 def test_a_request_that_is_wrong_starts_no_worker(home):
     with served(home) as server:
         said = server.refused("compile_and_verfy", task_id="task_1", kernel=kernel())

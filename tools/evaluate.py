@@ -42,6 +42,7 @@ Kernel = Annotated[
 KernelPath = Annotated[str, Field(description="File below an allowed root.")]
 Node = Annotated[str, Field(description="candidate_id from an earlier answer.")]
 Device = Annotated[str, Field(max_length=80, description="cuda:0, …; cpu: no GPU.")]
+Again = Annotated[bool, Field(description="Despite a receipt.")]
 TimeLimit = Annotated[float, Field(ge=1, le=600, description="Per stage.")]
 TIME_LIMIT_S, BENCHMARK_LIMIT_S = 60.0, 120.0
 
@@ -60,6 +61,7 @@ async def compile_and_verify(
     timeout_seconds: TimeLimit = TIME_LIMIT_S,
     wait_seconds: Wait = DEFAULT_WAIT_S,
     agent: Annotated[str, Field(max_length=80)] = "",
+    again: Again = False,
     response_format: Format = "concise",
 ) -> OutcomeAnswer:
     """Judge a candidate kernel against a task: does it compile, and are its numbers right?
@@ -77,6 +79,7 @@ async def compile_and_verify(
         device=device,
         timeout_s=timeout_seconds,
         agent=agent,
+        again=again,
     )
 
     async def verify(report: Report) -> Outcome:
@@ -105,6 +108,7 @@ async def benchmark_kernel(
     timeout_seconds: TimeLimit = BENCHMARK_LIMIT_S,
     wait_seconds: Wait = DEFAULT_WAIT_S,
     agent: Annotated[str, Field(max_length=80)] = "",
+    again: Again = False,
     response_format: Format = "concise",
 ) -> OutcomeAnswer:
     """Judge a candidate as compile_and_verify does and, if it is right, time it: is it faster, and by how much?
@@ -123,6 +127,7 @@ async def benchmark_kernel(
         agent=agent,
         baselines=baselines,
         effort=effort,
+        again=again,
     )
 
     async def benchmark(report: Report) -> Outcome:
@@ -188,17 +193,18 @@ async def _waited(
         wait_s: How long the caller waits.
         more: Further words that ask for it again.
     """
-    again: dict[str, str | float | list[str]] = {
+    call: dict[str, str | float | list[str]] = {
         "task_id": request.task_id,
         **more,
         "target": request.target,
         "device": request.device,
         "agent": request.agent,
+        "again": request.again,
     }
     usual = BENCHMARK_LIMIT_S if isinstance(request, BenchmarkRequest) else TIME_LIMIT_S
     if request.timeout_s != usual:
-        again["timeout_seconds"] = request.timeout_s
-    given = {key: value for key, value in again.items() if value}
+        call["timeout_seconds"] = request.timeout_s
+    given = {key: value for key, value in call.items() if value}
     return await services_of(ctx).jobs.run(
         Call(tool, given, request.source), work, wait_s=wait_s, notify=notifier(ctx)
     )

@@ -52,7 +52,7 @@ async def search_step(
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0,
     max_steps: Annotated[int, Field(ge=0, le=100_000, description="Budget; 0: 100.")] = 0,
     preset: Literal["default", "paper", "paper_level3"] = "default",
-    device: Annotated[str, Field(max_length=80, description="Judges on this GPU only.")] = "",
+    device: Annotated[str, Field(max_length=80, description="Only this GPU.")] = "",
     start_paths: Annotated[
         list[str], Field(max_length=5, description="Kernels you have, to begin with.")
     ] = [],  # noqa: B006 - as above

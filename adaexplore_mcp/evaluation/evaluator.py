@@ -160,7 +160,7 @@ class Evaluator:
             TaskError: The reference is at fault.
             WorkerError: Workers of ours failed, twice.
         """
-        on_gpu = bool(device and device != CPU) or (not device and not target and bool(self.devices.gpus))
+        on_gpu = self.uses_gpu(device, target)
         timeline = Timeline(report)
         candidate = Candidate(source, definition.format, definition.candidate_entry, definition.policy)
         with contextlib.suppress(TaskError):  # of sizes that were not tried before: no candidate is to blame
@@ -207,6 +207,10 @@ class Evaluator:
             "timeline": timeline.to_wire(),
         }
         return Evaluation(outcome, receipt, _texts(results[-1]))
+
+    def uses_gpu(self, device: str, target: Target | None) -> bool:
+        """Tell whether `verify` judges on a GPU when it is asked for this device and target."""
+        return bool(device and device != CPU) or (not device and not target and bool(self.devices.gpus))
 
     def spend_trials(self, ids: Collection[str]) -> None:
         """Draw other trials for the candidates that come next: somebody was told the seeds of these."""

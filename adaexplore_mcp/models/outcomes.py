@@ -183,6 +183,8 @@ class VerifyRequest(Value):
     """Time limit per stage, in seconds."""
     agent: str = ""
     """Label of who asks."""
+    again: bool = False
+    """Judge it anew even where a receipt answers."""
 
 
 class BenchmarkRequest(VerifyRequest):
@@ -224,6 +226,8 @@ class Outcome(Value):
     job_id: str = ""
     receipt_id: str = ""
     """Handle of the record that reproduces this outcome."""
+    answered_from_receipt: bool = False
+    """Whether that is the record of an earlier evaluation, and nothing was judged now."""
     stage: Stage | Literal[""] = ""
     """How far the candidate came."""
     check: str = ""

@@ -9,6 +9,7 @@ from typing import get_args
 
 import anyio.to_thread
 
+from adaexplore_mcp import __version__
 from adaexplore_mcp.errors import AdaExploreError, NotFoundError, WorkerError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.counters.counting import NEEDED_LAYERS
@@ -37,6 +38,7 @@ from adaexplore_mcp.services.builtin import builtins
 from adaexplore_mcp.services.messages import known_candidate, shortened
 from adaexplore_mcp.services.ports import Report
 from adaexplore_mcp.services.rules import RuleService
+from adaexplore_mcp.services.standing import Asked, standing
 from adaexplore_mcp.services.tasks import TaskService
 from adaexplore_mcp.settings import Settings
 
@@ -215,9 +217,34 @@ class EvaluationService:
         driver = next((gpu.driver for gpu in self._evaluator.devices.gpus), "")
         return f"torch {versions.get('torch', '?')}, driver {driver}"
 
+    async def _asked(self, request: VerifyRequest, race: Race | None) -> Asked:
+        """Return what a request asks for, beside task and source."""
+        versions = (await self._evaluator.pool.workers()).versions
+        software = {"adaexplore-mcp": __version__, **versions}
+        words = ", ".join(f"{name} {version}" for name, version in sorted(software.items()))
+        gpus: list[str] = []
+        if self._evaluator.uses_gpu(request.device, request.target or None):
+            devices = self._evaluator.devices
+            gpus = (
+                [devices.find(request.device).uuid] if request.device else [gpu.uuid for gpu in devices.gpus]
+            )
+            words += f", driver {devices.gpus[0].driver}"
+        return Asked(
+            words,
+            request.target or self._settings.target,
+            gpus,
+            [each.name for each in race.baselines] if race else [],
+            race.effort if race else "quick",
+        )
+
     async def _judge(self, request: VerifyRequest, report: Report, race: Race | None = None) -> Outcome:
         started = time.monotonic()
         task = await self._tasks.known(request.task_id, report)
+        asked = await self._asked(request, race)
+        if not request.again:
+            kept = await self._store.evaluations.receipts(task.task_id, candidate_id_of(request.source))
+            if (found := standing(kept, asked)) is not None:
+                return await self._rules.learn(found, request.source, request.agent)
         told, self._told = await self._store.evaluations.told_since(self._told)
         self._evaluator.spend_trials(told)
         if warnings := await self._rules.warnings(request.source):
@@ -236,7 +263,7 @@ class EvaluationService:
         outcome = await self._store.evaluations.record(
             evaluation.outcome,
             request.source,
-            receipt=evaluation.receipt,
+            receipt=evaluation.receipt | {"asked": asked.to_wire()},
             texts=evaluation.texts,
             agent=request.agent,
             elapsed_s=time.monotonic() - started,

@@ -26,7 +26,7 @@ from adaexplore_mcp.memory_store import (
     new_handle,
     node_handle,
 )
-from adaexplore_mcp.models import Edit, Effort, SearchAnswer, SearchRequest
+from adaexplore_mcp.models import Edit, SearchAnswer, SearchRequest
 from adaexplore_mcp.rules import SpeedRatio
 from adaexplore_mcp.search import ROOT, SearchSettings
 from adaexplore_mcp.services.edits import apply_edits, change_of, tree_digest
@@ -341,9 +341,8 @@ class ExploreService:
             source = await self._store.evaluations.candidate(step.candidate_id)
             assert source is not None, step.candidate_id
             task = await self._tasks.get(run.task_id)
-            effort: Effort = "full" if step.purpose == "final" else "quick"
             outcome = await judged(
-                self._evaluations, run, source, agent=step.agent, effort=effort, report=report
+                self._evaluations, run, source, agent=step.agent, last=step.purpose == "final", report=report
             )
             fresh = None if step.purpose == "final" else fresh_node(outcome, task)
             until = self._now() + self._lease_s

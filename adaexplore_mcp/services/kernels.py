@@ -127,7 +127,7 @@ class Kernels:
 
     async def _again(self, taken: Taken, report: Report) -> Outcome:
         outcome = await judged(
-            self._evaluations, taken.run, taken.source, agent=taken.record.agent, effort="full", report=report
+            self._evaluations, taken.run, taken.source, agent=taken.record.agent, last=True, report=report
         )
         if outcome.status not in RIGHT:
             raise RequestError(

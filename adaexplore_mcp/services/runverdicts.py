@@ -1,7 +1,9 @@
 """How a run has its kernels judged, and what of an outcome its search keeps."""
 
+from typing import Any
+
 from adaexplore_mcp.memory_store import FreshNode, RunRecord
-from adaexplore_mcp.models import BenchmarkRequest, Effort, Outcome, TaskSummary, VerifyRequest
+from adaexplore_mcp.models import BenchmarkRequest, Outcome, TaskSummary, VerifyRequest
 from adaexplore_mcp.search import makes_node
 from adaexplore_mcp.services.ports import Evaluations, Report
 
@@ -12,18 +14,38 @@ NO_WORK = 0.005
 
 
 async def judged(
-    evaluations: Evaluations, run: RunRecord, source: bytes, *, agent: str, effort: Effort, report: Report
+    evaluations: Evaluations,
+    run: RunRecord,
+    source: bytes,
+    *,
+    agent: str,
+    last: bool,
+    report: Report,
 ) -> Outcome:
     """Judge a kernel for a run, on its GPU if it has one, and time it where that can be done.
+
+    Args:
+        evaluations: Who judges.
+        run: Whose kernel it is.
+        source: The kernel.
+        agent: Label of who asks.
+        last: Judge it anew, and time it until the interval is narrow: that is what is taken away.
+        report: Told what is being done.
 
     Raises:
         RequestError: This server does not use the run's GPU.
         WorkerError: A worker of ours failed; the kernel is not to blame.
     """
-    asked = {"task_id": run.task_id, "source": source, "agent": agent, "device": run.device}
+    asked: dict[str, Any] = {
+        "task_id": run.task_id,
+        "source": source,
+        "agent": agent,
+        "device": run.device,
+        "again": last,
+    }
     if not evaluations.times:
         return await evaluations.verify(VerifyRequest.model_validate(asked), report)
-    timed = BenchmarkRequest.model_validate(asked | {"effort": effort})
+    timed = BenchmarkRequest.model_validate(asked | {"effort": "full" if last else "quick"})
     return await evaluations.benchmark(timed, report)
 
 
