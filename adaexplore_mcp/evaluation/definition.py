@@ -149,6 +149,15 @@ class Plan(Value):
         return sum(map(tensor_bytes, self.inputs)) + expected
 
     @property
+    def call_bytes(self) -> int:
+        """Bytes that a call itself cannot do without: inputs that matter to its outputs, and these.
+
+        What is a parameter may have been folded into less when the module was made.
+        """
+        matter = [] if self.constant else [each for each in self.inputs if each.name not in self.independent]
+        return sum(map(tensor_bytes, [*matter, *self.outputs]))
+
+    @property
     def reduced(self) -> bool:
         """Whether numbers are compared at other sizes than the workload's own."""
         return bool(self.edits)

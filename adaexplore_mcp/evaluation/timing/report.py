@@ -125,16 +125,19 @@ def _contradicted_us(
 ) -> float:
     """Return the least time that a latency contradicts, in microseconds; 0 if it contradicts none.
 
-    The task's bytes bound everybody, unless its reference does with fewer too: of a large table it reads the rows that indices
-    name. FLOPs are those of the reference. Fewer may do, where a matrix is diagonal or a sum can be taken first, so they
-    contradict only what the judge's clock does not bear out; and nothing where narrower arithmetic may help whose rate is
-    not measured.
+    The bytes of inputs and outputs bound everybody, unless the reference does with fewer too: of a large table it reads the
+    rows that indices name. FLOPs and parameters are those of the reference. Fewer may do, where a matrix is diagonal, a sum can
+    be taken first, or weights are folded when the module is made, so they contradict only what the judge's clock does not
+    bear out. FLOPs contradict nothing where narrower arithmetic may help whose rate is not measured, nor where nothing of
+    what goes in matters to what comes out.
     """
+    confirmed = times.clock == "confirmed"
+    nbytes = plan.call_bytes if confirmed or plan.constant else plan.bytes
     by_bytes, by_flops = least_us(
-        plan.bytes, plan.flops, ceilings, GENEROUS[arithmetic_of(definition, plan, None)]
+        nbytes, plan.flops, ceilings, GENEROUS[arithmetic_of(definition, plan, None)]
     )
     narrow = any(each.dtype.startswith(NARROW) for each in plan.inputs)
-    if times.clock != "confirmed" and not narrow and impossible(latency_us, by_flops):
+    if not (confirmed or narrow or plan.constant) and impossible(latency_us, by_flops):
         return max(by_bytes, by_flops)
     known = [typical_us(times.rounds.bursts[name]) for name in REFERENCES if name in times.rounds.bursts]
     if impossible(latency_us, by_bytes) and not any(impossible(each, by_bytes) for each in known):

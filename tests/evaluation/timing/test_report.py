@@ -27,8 +27,9 @@ def task(precision="match"):
     )
 
 
-def plan(name="default", *, nbytes=4_000_000, flops=0, weight=1.0):
-    return Plan(workload=Workload(name=name, weight=weight), bytes=nbytes, flops=flops, inputs=[FLOAT])
+def plan(name="default", *, nbytes=4_000_000, flops=0, weight=1.0, large=False):
+    inputs = [TensorSpec(name="x", dtype="float32", shape=[nbytes // 4])] if large else [FLOAT]
+    return Plan(workload=Workload(name=name, weight=weight), bytes=nbytes, flops=flops, inputs=inputs)
 
 
 def times(name="default", *, ours_us=100.0, clock="confirmed", failed=None, dirty=(), **baselines):
@@ -94,14 +95,14 @@ def test_flops_are_bounded_by_the_arithmetic_that_is_allowed(precision, precisio
 
 
 def test_faster_than_the_gpu_can_be_is_rejected():
-    outcome = said((plan(nbytes=400_000_000), times(ours_us=50.0, eager=200.0)))
+    outcome = said((plan(nbytes=400_000_000, large=True), times(ours_us=50.0, eager=200.0)))
     assert (outcome.status, outcome.check) == ("rejected", "impossible_time")
     assert "50 µs at workload default, where NVIDIA H200 needs 100 µs" in outcome.summary
     assert outcome.timing is None
 
 
 def test_bytes_that_the_reference_does_without_bound_nobody():
-    table = plan(nbytes=400_000_000)
+    table = plan(nbytes=400_000_000, large=True)
     assert said((table, times(ours_us=3.0, eager=5.0))).status == "correct"
     assert said((table, times(ours_us=3.0, own=5.0)), asked=["own"]).status == "rejected"
 
@@ -118,6 +119,27 @@ def test_bytes_that_the_reference_does_without_bound_nobody():
 def test_flops_of_the_reference_bound_what_the_clock_does_not_bear_out(given, clock, status):
     product = plan(flops=10**11).model_copy(update=given)
     assert said((product, times(ours_us=50.0, eager=400.0, clock=clock))).status == status
+
+
+@pytest.mark.parametrize(
+    ("given", "clock", "status"),
+    [
+        ({}, "confirmed", "correct"),  # its weights were folded when it was made
+        ({}, "unconfirmed", "rejected"),
+        ({"constant": True}, "unconfirmed", "correct"),
+    ],
+)
+def test_parameters_bound_what_the_clock_does_not_bear_out(given, clock, status):
+    weights = plan(nbytes=400_000_000, flops=10**10).model_copy(update=given)
+    assert said((weights, times(ours_us=8.0, eager=200.0, clock=clock))).status == status
+
+
+@pytest.mark.parametrize(
+    "given", [{"constant": True}, {"independent": ["x"]}], ids=["constant", "independent"]
+)
+def test_an_input_that_makes_no_difference_bounds_nobody(given):
+    blind = plan(nbytes=400_000_000, large=True).model_copy(update=given)
+    assert said((blind, times(ours_us=8.0, eager=200.0))).status == "correct"
 
 
 def test_a_speedup_says_that_its_times_are_not_confirmed():
