@@ -220,11 +220,13 @@ class Integrity:
         patched: Functions of torch, Triton and Python that it replaced.
         events: Processes, signals, connections.
         threads: Threads it left running.
+        kept_bytes: Of the L2 cache, what it set aside while it was timed.
     """
 
     patched: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
+    kept_bytes: int = 0
 
     @property
     def signals(self) -> list[Event]:
@@ -239,7 +241,7 @@ class Integrity:
     @property
     def misconduct(self) -> bool:
         """Whether it did what no kernel has a reason to do."""
-        return bool(self.patched or self.signals or self.processes)
+        return bool(self.patched or self.signals or self.processes or self.kept_bytes)
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> "Integrity | None":
@@ -251,7 +253,9 @@ class Integrity:
             Event(text(each, "kind", 20), text(each, "phase", 20), text(each, "what", 200))
             for each in _dicts(claim, "events")
         ]
-        return cls(texts(claim, "patched", 120), events, texts(claim, "threads", 120))
+        return cls(
+            texts(claim, "patched", 120), events, texts(claim, "threads", 120), number(claim, "kept_bytes")
+        )
 
 
 @dataclass(frozen=True, slots=True)

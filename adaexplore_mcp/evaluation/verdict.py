@@ -152,6 +152,9 @@ def _misconduct(case: _Case) -> Decision | None:
             "process_started",
             f"it started a process while it was called ({processes[0].what})",
         )
+    elif integrity.kept_bytes:
+        check = "cache_kept"
+        what = f"it sets {integrity.kept_bytes >> 10} KiB of the L2 cache aside, where inputs stay from one timed call to the next"
     elif result.compilation.forged:
         check, what = "forged_result", result.compilation.forged
     else:

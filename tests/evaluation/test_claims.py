@@ -59,6 +59,9 @@ def test_what_no_kernel_has_a_reason_to_do_is_misconduct():
     assert Integrity(patched=["torch.allclose"]).misconduct
     assert seen("signal", "construct").misconduct
     assert seen("process").misconduct
+    assert Integrity.of({"integrity": {"patched": [], "kept_bytes": 1 << 20}}).misconduct
+    assert not Integrity.of({"integrity": {"patched": [], "kept_bytes": 0}}).misconduct
+    assert not Integrity.of({"integrity": {"patched": [], "kept_bytes": "much"}}).misconduct
     assert not seen("process", "load").misconduct
     assert not seen("thread").misconduct
 

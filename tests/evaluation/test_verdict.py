@@ -181,6 +181,7 @@ def test_skipping_the_work_is_rejected(check):
         (Integrity(patched=["torch.allclose"]), "torch.allclose"),
         (Integrity(events=[Event("signal", "run", "SIGTERM to process 1")]), "SIGTERM"),
         (Integrity(events=[Event("process", "run", "python -c")]), "process"),
+        (Integrity(kept_bytes=16 << 20), "it sets 16384 KiB of the L2 cache aside"),
     ],
 )
 def test_what_a_kernel_has_no_reason_to_do_is_rejected_even_if_the_numbers_agree(integrity, says):

@@ -3,10 +3,6 @@
 These show what holds without a clock: a result is whole when the call returns, whatever would tell the time is left
 alone, and no call is told from another.
 
-Without an attack: 8
-(lines kept in the L2 cache change how long a call takes, and nothing else that could be seen; nothing may keep any while it is
-timed).
-
 A candidate that counts its calls and changes after more than the few dozen that are made is not found today; that is
 said in SECURITY.md.
 """
@@ -334,6 +330,36 @@ ON_A_GPU = [
     ),
 ]
 
+MILLIONS = function(
+    "N = 1 << 22\ndef op(x, y):\n    return x + y",
+    "[torch.randn(N, device=device), torch.randn(N, device=device)]",
+)
+KEEPING = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+class Window(ctypes.Structure):
+    _fields_ = [
+        ("base", ctypes.c_void_p), ("size", ctypes.c_size_t), ("share", ctypes.c_float),
+        ("hit", ctypes.c_int), ("miss", ctypes.c_int), ("rest", ctypes.c_ubyte * 32),
+    ]
+def keep(x):
+    driver.cuCtxSetLimit(6, ctypes.c_size_t(32 << 20))
+    window = Window(x.data_ptr(), x.numel() * x.element_size(), 1.0, 2, 1)
+    driver.cuStreamSetAttribute(
+        ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), 1, ctypes.byref(window)
+    )
+"""
+TIMED_ON_A_GPU = [
+    attack(
+        "8 an input kept in the L2 cache from call to call",
+        adding("keep(x)\nreturn right(x, y)", before=KEEPING),
+        "rejected/cache_kept",
+        task=MILLIONS,
+        word="of the L2 cache aside",
+    ),
+    honest("8 a kernel that keeps nothing", adding("return right(x, y)"), task=MILLIONS),
+]
+
 HONEST = [
     honest(
         "1 a stream of its own that is waited for",
@@ -386,3 +412,11 @@ async def test_what_is_done_in_time_passes(court, task, candidate, found):
 )
 async def test_work_that_a_gpu_has_not_ended_is_no_result(gpu_court, task, candidate, found):
     found.check(await gpu_court.verdict(task, candidate))
+
+
+@pytest.mark.parametrize(
+    ("task", "candidate", "found"),
+    [pytest.param(*row.values, id=row.id, marks=ON_GPU) for row in TIMED_ON_A_GPU],
+)
+async def test_what_would_make_timed_calls_faster_than_others_is_found(gpu_court, task, candidate, found):
+    found.check(await gpu_court.verdict(task, candidate, timed=True))

@@ -12,9 +12,10 @@ from court import ADD, MEMORY_BYTES, RIGHT
 
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import find
-from adaexplore_mcp.evaluation.evaluator import Evaluator
+from adaexplore_mcp.evaluation.evaluator import Evaluator, Race
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.timing.baselines import baseline
 
 GPUS = find(())
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not GPUS, reason="no GPU")]
@@ -93,7 +94,7 @@ class GpuCourt:
         self.evaluator = Evaluator(self.pool, "sm_90", GPU_MEMORY_BYTES, Devices(GPUS, locks), jobs=4)
         self.plans = {}
 
-    async def verdict(self, task, candidate, *, timeout_s=30.0):
+    async def verdict(self, task, candidate, *, timeout_s=30.0, timed=False):
         if task.digest not in self.plans:
             self.plans[task.digest] = await self.evaluator.examine(task, str)
         evaluation = await self.evaluator.verify(
@@ -103,5 +104,6 @@ class GpuCourt:
             task_id="task_x",
             timeout_s=timeout_s,
             report=str,
+            race=Race([baseline("eager", task)], "quick") if timed else None,
         )
         return evaluation.outcome

@@ -23,6 +23,7 @@ from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.candidate import CandidateProcess, Reply, answer
 from adaexplore_mcp.evaluation.workers.cuda.bursts import Bursts
 from adaexplore_mcp.evaluation.workers.cuda.engine import CudaEngine
+from adaexplore_mcp.evaluation.workers.cuda.memory import persisting_bytes
 from adaexplore_mcp.evaluation.workers.cuda.start import start_if_room
 from adaexplore_mcp.evaluation.workers.cuda.watched import kernel_times
 
@@ -60,6 +61,12 @@ class _TimedProcess(CandidateProcess):
             "seen": self.seen,
             "profiled": self.profiled,
         }
+
+    def integrity(self, *, thorough: bool = False) -> dict[str, Any]:
+        """Return what the candidate did to its process, and while it is timed what it keeps in the L2 cache."""
+        seen = super().integrity(thorough=thorough)
+        # Each burst begins with none: what there is now was set aside in a call.
+        return seen | {"kept_bytes": persisting_bytes()} if seen and self._bursts is not None else seen
 
     def load(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Make what takes times before the candidate is imported."""

@@ -24,6 +24,7 @@ __all__ = [
     "forget_persisting_lines",
     "granularity",
     "open_memory",
+    "persisting_bytes",
     "supported",
 ]
 
@@ -68,6 +69,14 @@ def forget_persisting_lines() -> None:
     with contextlib.suppress(DriverError):
         call("cuCtxSetLimit", PERSISTING_L2_BYTES, ctypes.c_size_t(0))
         call("cuCtxResetPersistingL2Cache")
+
+
+def persisting_bytes() -> int:
+    """Return how much of the L2 cache is set aside for what is to persist there; 0 where a GPU has no such part."""
+    size = ctypes.c_size_t()
+    with contextlib.suppress(DriverError):
+        call("cuCtxGetLimit", ctypes.byref(size), PERSISTING_L2_BYTES)
+    return size.value
 
 
 def supported() -> bool:
