@@ -58,10 +58,10 @@ class Span:
 def spans(receipt_id: str, receipt: Mapping[str, Any]) -> Iterator[Span]:
     """Return when an evaluation used its GPU, and when it held it alone."""
     started = datetime.fromisoformat(receipt["began_at"]).timestamp()
-    uuid, alone = receipt["device"]["uuid"], False
+    uuid, alone = receipt["device"].get("uuid", ""), False
     for each in receipt["timeline"]:
         alone = each["stage"].startswith(ALONE) or (alone and not each["stage"].startswith(BESIDE))
-        if not each["stage"].startswith(NO_USE):
+        if uuid and not each["stage"].startswith(NO_USE):
             began = started + each["at"]
             yield Span(receipt_id, uuid, began, began + each["seconds"], alone)
 
@@ -102,9 +102,9 @@ class Bench:
         return {key: from_json(text) for key, text in rows if key in set(ids)}
 
     def where(self, rows: Sequence[Row]) -> list[Row]:
-        """Return rows with the GPU of each."""
+        """Return rows with the GPU of each; without one where it was not used."""
         receipts = self.receipts([row["receipt_id"] for row in rows])
-        return [row | {"uuid": receipts[row["receipt_id"]]["device"]["uuid"]} for row in rows]
+        return [row | {"uuid": receipts[row["receipt_id"]]["device"].get("uuid", "")} for row in rows]
 
     def spans(self, rows: Sequence[Row]) -> list[Span]:
         """Return the uses of GPUs of all rows."""
@@ -164,7 +164,7 @@ async def searched(
 
 def said_of(bench: Bench, name: str, rows: Sequence[Row], seconds: float) -> list[str]:
     """Print where kernels were judged, and return what was wrong."""
-    counts = collections.Counter(row["uuid"][:12] for row in rows)
+    counts = collections.Counter(row["uuid"][:12] or "none" for row in rows)
     found = overlaps(bench.spans(rows))
     alone = [span for span in bench.spans(rows) if span.alone]
     print(
@@ -201,9 +201,8 @@ async def search(
     for label, (judged, took) in pinned.items():
         some = bench.where(judged)
         wrong += said_of(bench, f"pinned to {label}", some, took)
-        wrong += [
-            f"pinned to {label}, judged on {row['uuid']}" for row in some if row["uuid"] != uuids[label]
-        ]
+        strayed = [row for row in some if row["uuid"] not in {"", uuids[label]}]
+        wrong += [f"pinned to {label}, judged on {row['uuid']}" for row in strayed]
         both = [row for row in some if row["number"] in verdicts]
         differ = {
             row["number"]: (verdicts[row["number"]], row["status"])
