@@ -157,6 +157,19 @@ class EvaluationTable:
 
         return await self._database.read(outcomes)
 
+    async def sent_before(self, task_id: str, candidate_id: str, agent: str) -> str:
+        """Return the candidate_id of what an agent had judged last for a task before a candidate; empty where there is none."""
+
+        def before(sqlite: "Sqlite") -> str:
+            rows = sqlite.query(
+                "SELECT candidate_id FROM outcomes WHERE task_id = ? AND agent = ? AND candidate_id != ?"
+                " ORDER BY number DESC LIMIT 1",
+                [task_id, storable(agent), candidate_id],
+            )
+            return next((str(row["candidate_id"]) for row in rows), "")
+
+        return await self._database.read(before)
+
     async def receipts(self, task_id: str, candidate_id: str, limit: int = 20) -> list[ReceiptRecord]:
         """Return the receipts of a candidate at a task, latest first, for the server itself: nobody is told their seeds."""
 

@@ -87,9 +87,14 @@ class RuleTable:
             rulerows.add_failure(
                 sqlite, record.rule_id, task_id=task_id, family=family, candidate_id=candidate_id, agent=agent
             )
-            names = tuple(dict.fromkeys((*record.names, *broken.names)))[:MAX_NAMES]
+            # What was seen last is named first: where a text does not list all, it names what just failed.
+            names = tuple(dict.fromkeys((*broken.names, *record.names)))[:MAX_NAMES]
             if names != record.names:
-                text = words(broken.words, names) if words and record.wording == "template" else record.text
+                text = (
+                    words(broken.words, names)
+                    if words and record.wording in {"template", "shipped"}
+                    else record.text
+                )
                 sqlite.conn.execute(
                     "UPDATE rules SET names = ?, text = ? WHERE rule_id = ?",
                     [json.dumps(names), text, record.rule_id],
@@ -442,6 +447,13 @@ class RuleTable:
     async def refuted(self, triton: str) -> set[str]:
         """Return the rules that do not hold for a version of Triton."""
         query = "SELECT rule_id FROM rule_versions WHERE triton = ? AND holds = 0"
+        return await self._database.read(
+            lambda sqlite: {str(row[0]) for row in sqlite.execute(query, [triton])}
+        )
+
+    async def checked(self, triton: str) -> set[str]:
+        """Return the rules that were checked with a version of Triton, whatever came of it."""
+        query = "SELECT rule_id FROM rule_versions WHERE triton = ?"
         return await self._database.read(
             lambda sqlite: {str(row[0]) for row in sqlite.execute(query, [triton])}
         )

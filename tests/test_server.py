@@ -501,6 +501,27 @@ async def test_a_long_call_becomes_a_job_with_the_result_its_tool_would_have_ret
         assert "  correct: Agrees with the reference." in result.content[0].text
 
 
+async def test_what_a_rule_says_of_a_source_stands_in_the_first_answer_and_while_it_runs(settings):
+    source = (
+        "# do: gated\nimport triton\nimport triton.language as tl\n\n"
+        "@triton.jit\ndef k(x):\n    y = tl.tanh(x)\n\n"
+        "class ModelNew:\n    def forward(self, x):\n        k[(1,)](x)\n"
+    )
+    async with connected(settings) as client:
+        task_id = await registered(client)
+        for tool in ("compile_and_verify", "benchmark_kernel"):
+            view = await call(client, tool, task_id=task_id, kernel=source, wait_seconds=0)
+            assert view["status"] == "running"
+            assert ", tl.tanh: You cannot use tanh" in view["warnings"][0]
+            seen = await call(client, "job_status", job_id=view["job_id"], wait_seconds=0)
+            assert seen["warnings"] == view["warnings"]
+        view = await call(
+            client, "compile_and_verify", task_id=task_id, kernel=kernel("gated"), wait_seconds=0
+        )
+        assert "warnings" not in view
+        client.services.evaluations.gate.set()
+
+
 async def test_a_registration_can_become_a_job_too(settings):
     async with connected(settings) as client:
         view = await call(client, "register_task", source=f"{SOURCE}# do: slow 2\n", wait_seconds=0)

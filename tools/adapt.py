@@ -10,7 +10,7 @@ from adaexplore_mcp.models import AttemptOutcome, JobView, TaskToAttempt, Verify
 from adaexplore_mcp.services import Call, Report
 from adaexplore_mcp.services.messages import shortened
 from adaexplore_mcp.tools.answers import OutcomeAnswer, answer
-from adaexplore_mcp.tools.evaluate import candidate_of
+from adaexplore_mcp.tools.evaluate import candidate_of, warnings_of
 from adaexplore_mcp.tools.parameters import (
     DEFAULT_WAIT_S,
     MAX_TEXT,
@@ -74,6 +74,7 @@ async def adapt_on_task(
             TOOL,
             {name: value for name, value in again.items() if value},
             source if attempt_id else None,
+            await warnings_of(services, source) if attempt_id else (),
         ),
         work,
         wait_s=wait_s,

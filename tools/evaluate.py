@@ -33,7 +33,7 @@ from adaexplore_mcp.tools.parameters import (
     wait_of,
 )
 
-__all__ = ["benchmark_kernel", "candidate_of", "compile_and_verify", "profile_kernel"]
+__all__ = ["benchmark_kernel", "candidate_of", "compile_and_verify", "profile_kernel", "warnings_of"]
 
 Kernel = Annotated[
     str,
@@ -44,6 +44,7 @@ Node = Annotated[str, Field(description="candidate_id from an earlier answer.")]
 Device = Annotated[str, Field(max_length=80, description="cuda:0, …; cpu: no GPU.")]
 Again = Annotated[bool, Field(description="Despite a receipt.")]
 TimeLimit = Annotated[float, Field(ge=1, le=600, description="Per stage.")]
+SHOWN_WARNINGS = 3
 TIME_LIMIT_S, BENCHMARK_LIMIT_S = 60.0, 120.0
 
 V = TypeVar("V", bound=Value)
@@ -205,9 +206,16 @@ async def _waited(
     if request.timeout_s != usual:
         call["timeout_seconds"] = request.timeout_s
     given = {key: value for key, value in call.items() if value}
-    return await services_of(ctx).jobs.run(
-        Call(tool, given, request.source), work, wait_s=wait_s, notify=notifier(ctx)
+    services = services_of(ctx)
+    warnings = await warnings_of(services, request.source)
+    return await services.jobs.run(
+        Call(tool, given, request.source, warnings), work, wait_s=wait_s, notify=notifier(ctx)
     )
+
+
+async def warnings_of(services: Services, source: bytes | None) -> list[str]:
+    """Return what a source shows that a rule says cannot be done, a few at most, before anything of it runs."""
+    return (await services.rules.warnings(source))[:SHOWN_WARNINGS] if source else []
 
 
 async def candidate_of(services: Services, kernel: str, kernel_path: str, node_id: str) -> bytes:

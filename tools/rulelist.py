@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from adaexplore_mcp.models import RuleView
+from adaexplore_mcp.services.ruleviews import in_brief
 from adaexplore_mcp.tools.outline import outline
 
 __all__ = ["BUDGET_CHARACTERS", "within"]
@@ -16,12 +18,12 @@ KEPT = ("rule_id", "rule", "why", "fix", "measured", "proposed")
 def within(page: Mapping[str, Any], limit: int) -> dict[str, Any]:
     """Return a page of rules with what an agent needs of each, within the budget of twenty or in proportion.
 
-    Fixes and measurements of the last rules go first, then the last rules; `left_out` counts those.
+    What waits for a person goes first, then measurements and fixes of the last rules, then the last rules; `left_out` counts those.
     """
     budget = BUDGET_CHARACTERS * max(limit, 20) // 20
     rules = [_brief(rule) for rule in page.get("rules", [])]
     data = {**page, "rules": rules}
-    for name in ("measured", "fix", "why"):
+    for name in ("proposed", "measured", "fix", "why"):
         for rule in reversed(rules):
             if _size(data) <= budget:
                 return data
@@ -33,22 +35,12 @@ def within(page: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 
 def _brief(rule: Mapping[str, Any]) -> dict[str, Any]:
-    brief = {**rule, "why": _why(rule)}
+    brief = {**rule, "why": in_brief(RuleView.model_validate(rule))}
     if fix := rule.get("fix"):
         brief["fix"] = (
             f"{fix.get('before') or 'nothing'} → {fix.get('after') or 'nothing'} (worked {fix.get('worked', 1)}x)"
         )
     return {name: brief[name] for name in KEPT if brief.get(name)}
-
-
-def _why(rule: Mapping[str, Any]) -> str:
-    """Return the provenance in few words; the whole of it stands in the detailed form."""
-    state = {"verified": "probe", "confirmed": "a person"}.get(
-        str(rule.get("state", "")), str(rule.get("state", "learned"))
-    )
-    support = rule.get("support", 0)
-    said = [state, *([f"{support} tasks"] if support else []), rule.get("holds_for", "")]
-    return ", ".join(filter(None, said))
 
 
 def _size(data: Mapping[str, Any]) -> int:

@@ -22,6 +22,7 @@ from adaexplore_mcp.models import (
 from adaexplore_mcp.services import Call, Report, Services
 from adaexplore_mcp.services.files import allowed_path, read_file
 from adaexplore_mcp.tools.answers import Answer, JobAnswer, OutcomeAnswer, answer
+from adaexplore_mcp.tools.evaluate import warnings_of
 from adaexplore_mcp.tools.parameters import (
     DEFAULT_WAIT_S,
     MAX_TEXT,
@@ -95,7 +96,11 @@ async def search_step(
 
         again = {"run_id": ask.run_id, "step_id": ask.step_id, "agent": ask.agent}
         result: SearchAnswer | JobView = await services.jobs.run(
-            Call("search_step", {key: value for key, value in again.items() if value}),
+            Call(
+                "search_step",
+                {key: value for key, value in again.items() if value},
+                warnings=await warnings_of(services, request.source),
+            ),
             advance,
             wait_s=wait_s,
             notify=notifier(ctx),

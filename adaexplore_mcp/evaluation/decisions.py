@@ -133,11 +133,17 @@ def of_end(report: EndReport, stage: Stage) -> Decision:
             check="memory",
         )
     how = f"by {report.signal}" if report.signal else f"with exit code {report.exit_code}"
+    next_step = "Look for an access outside of memory, an abort or an exit in the candidate."
+    if report.signal == "SIGKILL":
+        next_step = (
+            "No access to memory ends a process so: something outside did, such as a machine that ran short of memory. "
+            "Submit it again."
+        )
     return Decision(
         "crashed",
         stage,
         f"The candidate's process ended {how} before it gave a result ({doing(stage)}).",
-        "Look for an access outside of memory, an abort or an exit in the candidate.",
+        next_step,
         check="signal" if report.signal else "exit",
         error=ErrorExcerpt(type=report.signal or f"exit {report.exit_code}", message=_last_words(report)),
     )

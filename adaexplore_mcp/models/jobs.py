@@ -25,6 +25,8 @@ class JobView(Value):
     elapsed_seconds: float = 0.0
     result: dict[str, Any] = {}
     """The object the tool would have returned, once done."""
+    warnings: list[str] = []
+    """What the kernel's source shows that a rule says cannot be done; the verdict decides."""
 
 
 class JobPage(Value):

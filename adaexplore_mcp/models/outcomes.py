@@ -185,6 +185,8 @@ class VerifyRequest(Value):
     """Label of who asks."""
     again: bool = False
     """Judge it anew even where a receipt answers."""
+    edits: str | None = None
+    """candidate_id of the kernel that it is an edit of; empty for a new one; None where nobody knows."""
 
 
 class BenchmarkRequest(VerifyRequest):

@@ -15,7 +15,7 @@ from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Kind, Subject, kind_of
 from adaexplore_mcp.rules.lessons import cleaned, objections
 from adaexplore_mcp.rules.probes import PRESENT, PROBE_ENTRY, STARTERS, Starter, names_probe, probe_of
 from adaexplore_mcp.rules.published import Line, read_published
-from adaexplore_mcp.rules.ranking import Evidence, apis_of_operators, lower_bound, score
+from adaexplore_mcp.rules.ranking import Evidence, apis_of_operators, effect, lower_bound, score
 from adaexplore_mcp.rules.source_check import VISIBLE, Source, read
 from adaexplore_mcp.rules.speeds import SpeedRatio, compared, gpu_of
 from adaexplore_mcp.rules.syntax import Sighting
@@ -43,6 +43,7 @@ __all__ = [
     "cleaned",
     "compared",
     "edit_between",
+    "effect",
     "family_of",
     "fingerprint_of",
     "gpu_of",

@@ -26,6 +26,7 @@ OURS = frozenset({
     "ConnectTimeout", "HTTPError", "URLError", "MaxRetryError", "NewConnectionError", "gaierror",
 })  # fmt: skip
 """Exceptions of a network that no kernel has a reason to use."""
+FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 KNOWN_ROOTS = {"tl", "triton", "torch", "math", "np", "numpy", "F"}
 KNOWN_KEYWORDS = frozenset({"meta", "num_warps", "num_stages", "num_ctas", "grid", "stream", "device"})
 EXCEPTIONS = frozenset({
@@ -261,6 +262,8 @@ def observed(outcome: Outcome) -> Observation | None:
     error = outcome.error
     if outcome.status == "out_of_memory" and error is None and "not to blame" in outcome.next_step:
         return None  # somebody else had the GPU's memory
+    if outcome.check == "signal" and error is not None and error.type in FROM_OUTSIDE:
+        return None  # no access ends a process so: somebody did, or the machine was short of memory
     if outcome.check in CHECKS:
         return Observation(stage=outcome.stage, check=outcome.check)
     if error is None:
@@ -501,7 +504,11 @@ def _of_skeleton(seen: Observation, message: str) -> Fingerprint:
     """
     kind = seen.type if seen.type in EXCEPTIONS else "an exception of its own"
     if seen.stage in {"run", "construct", "load", "launch"}:
-        if kind == "AssertionError" or seen.source.lstrip().startswith("raise "):
+        checks = kind == "AssertionError" or seen.source.lstrip().startswith("raise ")
+        if checks and seen.stage == "load":
+            text = "You cannot raise where a candidate is imported."
+            return Fingerprint("own_check", "import", "host", text)
+        if checks:
             text = "You cannot call a candidate with inputs that its own checks refuse."
             return Fingerprint("own_check", "host", "host", text)
         where = "at a launch" if seen.stage == "launch" else "in host code"

@@ -86,6 +86,19 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "name_missing",
+        "language",
+        "You cannot use {names} of triton.language: there is no such name in this version of Triton.",
+        r"cannot import name '(?P<name>\w+)' from '(?P<construct>triton)\.language(?:\.[\w.]+)?'",
+        "triton.language",
+    ),
+    Kind(
+        "name_missing",
+        "host",
+        "You cannot use {names} of {construct}: there is no such name in this version.",
+        r"cannot import name '(?P<name>\w+)' from '(?P<construct>(?:torch|triton|math|numpy)(?:\.[\w.]+)?)'",
+    ),
+    Kind(
+        "name_missing",
         "host",
         "You cannot use {names} of {construct}: there is no such name in this version.",
         r"module '(?P<construct>(?:torch|triton|math|numpy)(?:\.[\w.]+)?)' has no attribute '(?P<name>\w+)'",
@@ -307,7 +320,7 @@ KINDS: tuple[Kind, ...] = (
         "shape_power",
         "language",
         "You cannot make a block whose extent is not a power of two.",
-        r"Shape element \d+ must be a power of 2",
+        r"(?:[^\n]* )?Shape element \d+ must be a power of 2",
         "block",
         IN_KERNEL,
         ("zeros", "full"),

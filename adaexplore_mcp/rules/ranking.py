@@ -1,4 +1,4 @@
-"""Which rules matter for a task or a kernel: what it uses, how sure the support is, what it did itself."""
+"""Which rules matter for a task or a kernel: what it uses, how sure the support is, what it did itself, whether showing helps."""
 
 import functools
 import math
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Subject
 
-__all__ = ["Evidence", "lower_bound", "relevance", "score"]
+__all__ = ["Evidence", "effect", "lower_bound", "relevance", "score"]
 
 Z = 1.96  # 95 %
 OPERATOR_APIS = {
@@ -80,6 +80,14 @@ def relevance(key: str, apis: frozenset[str]) -> float:
     if not apis:
         return 0.4
     return 1.0 if needed & set(apis) else 0.1
+
+
+def effect(broken_before: int, kernels_before: int, broken_after: int, kernels_after: int) -> float:
+    """Return by how much the share of kernels that break a rule is surely lower where it was shown, 0 to 1."""
+    if not (kernels_before and kernels_after):
+        return 0.0
+    after = 1.0 - lower_bound(kernels_after - broken_after, kernels_after)
+    return max(0.0, lower_bound(broken_before, kernels_before) - after)
 
 
 def score(evidence: Evidence, apis: frozenset[str], subject: Subject) -> float:

@@ -14,6 +14,7 @@ from adaexplore_mcp.services.explore import ExploreService
 from adaexplore_mcp.services.jobs import JobService
 from adaexplore_mcp.services.kernels import Kernels
 from adaexplore_mcp.services.ports import Evaluations, Rules, Tasks
+from adaexplore_mcp.services.ruleviews import in_brief
 from adaexplore_mcp.services.runviews import RunViews
 from adaexplore_mcp.settings import Settings
 
@@ -94,7 +95,7 @@ class Services:
     async def _rules_for(self, task_id: str) -> list[str]:
         """Return the rules that a proposal shows of a task."""
         return [
-            f"[{rule.rule_id}] {rule.rule}"
+            f"{rule.rule} [{rule.rule_id}, {in_brief(rule)}]"
             for rule in await self.rules.rules_for(task_id=task_id, limit=PROPOSAL_RULES)
         ]
 

@@ -244,7 +244,7 @@ class EvaluationService:
         if not request.again:
             kept = await self._store.evaluations.receipts(task.task_id, candidate_id_of(request.source))
             if (found := standing(kept, asked)) is not None:
-                return await self._rules.learn(found, request.source, request.agent)
+                return await self._rules.learned(found, request.source)
         told, self._told = await self._store.evaluations.told_since(self._told)
         self._evaluator.spend_trials(told)
         if warnings := await self._rules.warnings(request.source):
@@ -268,7 +268,7 @@ class EvaluationService:
             agent=request.agent,
             elapsed_s=time.monotonic() - started,
         )
-        return await self._rules.learn(outcome, request.source, request.agent)
+        return await self._rules.learn(outcome, request.source, request.agent, request.edits)
 
     async def device(self) -> Device:
         """Say what this machine can judge, and what it cannot."""

@@ -342,7 +342,13 @@ class ExploreService:
             assert source is not None, step.candidate_id
             task = await self._tasks.get(run.task_id)
             outcome = await judged(
-                self._evaluations, run, source, agent=step.agent, last=step.purpose == "final", report=report
+                self._evaluations,
+                run,
+                source,
+                agent=step.agent,
+                last=step.purpose == "final",
+                edits=await self._edited(step),
+                report=report,
             )
             fresh = None if step.purpose == "final" else fresh_node(outcome, task)
             until = self._now() + self._lease_s
@@ -351,6 +357,12 @@ class ExploreService:
             with anyio.CancelScope(shield=True):
                 await self._runs.release(step.step_id, self._owner)
             raise
+
+    async def _edited(self, step: StepRecord) -> str:
+        """Return the candidate_id of the kernel that a step was to edit; empty where it was to be a new one."""
+        if step.kind != "small" or step.parent == ROOT:
+            return ""
+        return (await self._runs.nodes(step.run_id, [step.parent]))[step.parent].candidate_id
 
     def _is_gone(self, step: StepRecord) -> bool:
         """Tell of a submitted step whether nobody works on it any more."""

@@ -7,7 +7,7 @@ evaluation, unless that has become a job. Of an evaluation that ends within its 
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -54,6 +54,8 @@ class Call:
     """JSON-ready; without the candidate's source."""
     candidate: bytes | None = None
     """Stored when the call becomes a job; the job's arguments refer to it as `node_id`."""
+    warnings: Sequence[str] = ()
+    """What its source shows that a rule says cannot be done: told while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +360,7 @@ class JobService:
         return view_of(await self._current(job_id))
 
     def _view_running(self, evaluation: _Evaluation[Any]) -> JobView:
-        return view_of(
+        view = view_of(
             JobRecord(
                 job_id=evaluation.job_id,
                 tool=evaluation.call.tool,
@@ -370,6 +372,7 @@ class JobService:
                 progress=evaluation.seconds,
             )
         )
+        return view.model_copy(update={"warnings": list(evaluation.call.warnings)})
 
 
 class _Teller:

@@ -232,6 +232,10 @@ class Rules(Protocol):
         """Return the rules that matter most for a task, best first, and count them as shown to it."""
         ...
 
+    async def warnings(self, source: bytes) -> list[str]:
+        """Return what the source of a candidate shows that a rule says cannot be done; see `RuleService.warnings`."""
+        ...
+
     async def lesson(self, outcome_or_candidate_id: Outcome | str, text: str, agent: str) -> RuleView:
         """Take an agent's wording of what one of its own failures teaches.
 

@@ -1,6 +1,6 @@
 """The rules of one store as every service on them needs them: seeded once, found, shown; what is known of tasks and Triton."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -112,6 +112,11 @@ class Rulebook:
             and rule.rule_id not in refuted
             and (rule.state in {"verified", "confirmed"} or (rule.state != "retired" and rule.hits))
         }
+
+    async def unchecked(self, rules: Iterable[RuleRecord], triton: str) -> set[str]:
+        """Return those of some rules of which nothing is known for a version of Triton."""
+        checked = await self.table.checked(triton or await self.installed())
+        return {rule.rule_id for rule in rules} - checked
 
     async def traits(self, task_id: str) -> TaskTraits:
         """Return what rules need to know of a task.

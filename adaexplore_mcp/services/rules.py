@@ -10,7 +10,15 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from adaexplore_mcp.errors import AdaExploreError, RequestError
-from adaexplore_mcp.memory_store import NewRule, NodeRecord, RuleBrief, RuleRecord, Store, read_node_handle
+from adaexplore_mcp.memory_store import (
+    NewRule,
+    NodeRecord,
+    RuleBrief,
+    RuleDetails,
+    RuleRecord,
+    Store,
+    read_node_handle,
+)
 from adaexplore_mcp.models import Outcome, RuleFix, RulePage, RulesRequest, RuleView
 from adaexplore_mcp.rules import (
     STARTERS,
@@ -22,6 +30,7 @@ from adaexplore_mcp.rules import (
     apis_of_operators,
     bound,
     edit_between,
+    effect,
     fingerprint_of,
     holds_at,
     kind_of,
@@ -54,8 +63,8 @@ logger = logging.getLogger(__name__)
 
 GOOD = frozenset({"correct", "plausible"})
 SHOWN_WARNINGS = 3
-RECENT_FAILURES = 6
-"""Failing kernels of a task among which the one is looked for that a right one mends."""
+CONSIDERED = 2
+"""Times as many rules as are asked for whose measured use takes part in their rank."""
 OTHERWISE: tuple[Subject, ...] = ("numeric", "resource", "performance")
 """Subjects of rules that no message makes and that are kept for their ranking."""
 ORDER = {starter.key: place for place, starter in enumerate(STARTERS)}
@@ -97,29 +106,40 @@ class RuleService:
         if not seen.sightings:
             return []
         rules = await self._book.usable(seen.sightings, triton)
+        unchecked = await self._book.unchecked(rules.values(), triton)
         found: dict[str, str] = {}
         for sighting in seen.sightings:
             rule = rules.get(sighting.key)
             if rule is not None and applies(rule, sighting) and rule.rule_id not in found:
                 lead = f"line {sighting.line}, {sighting.why}: "
-                found[rule.rule_id] = as_line(rule, lead=lead)
+                found[rule.rule_id] = as_line(rule, lead=lead, elsewhere=rule.rule_id in unchecked)
         return list(found.values())
 
-    async def learn(self, outcome: Outcome, source: bytes, agent: str = "") -> Outcome:
+    async def learned(self, outcome: Outcome, source: bytes) -> Outcome:
+        """Return an outcome that was learned from before with the rules that it, or its source, touches."""
+        failures = await self._book.table.failures(candidate_id=outcome.candidate_id)
+        broken = next((each.rule_id for each in failures if each.task_id == outcome.task_id), "")
+        rule = await self._book.table.get(broken) if broken and outcome.status not in GOOD else None
+        return await self._with_rules(outcome, source, rule)
+
+    async def learn(
+        self, outcome: Outcome, source: bytes, agent: str = "", edits: str | None = None
+    ) -> Outcome:
         """Learn from a recorded outcome; return it with the rules that it, or its source, touches.
 
         Args:
             outcome: As it was recorded, with its candidate_id.
             source: The candidate.
             agent: Label of who sent it.
+            edits: candidate_id of the kernel that it is an edit of; empty for a new one; None where nobody knows.
         """
         try:
-            return await self._learn(outcome, source, agent)
+            return await self._learn(outcome, source, agent, edits)
         except AdaExploreError as error:
             logger.warning("nothing was learned from %s: %s", outcome.candidate_id, error)
             return outcome
 
-    async def _learn(self, outcome: Outcome, source: bytes, agent: str) -> Outcome:
+    async def _learn(self, outcome: Outcome, source: bytes, agent: str, edits: str | None) -> Outcome:
         triton = outcome.versions.get("triton", "")
         await self.checks.see(triton)
         seen = observed(outcome)
@@ -139,7 +159,7 @@ class RuleService:
             words=_words_of(found) if found is not None else None,
         )
         if good:
-            await self._mine_fix(outcome, source, agent)
+            await self._mine_fix(outcome, source, agent, edits)
             await self._contradict(outcome, source, triton)
         named = f"{', '.join(found.names)}: " if found is not None and found.names else ""
         return await self._with_rules(outcome, source, broken, named)
@@ -153,19 +173,22 @@ class RuleService:
         lines += [line for line in said if mine not in line][:SHOWN_WARNINGS]
         return outcome.model_copy(update={"rules": [*outcome.rules, *lines]}) if lines else outcome
 
-    async def _mine_fix(self, outcome: Outcome, source: bytes, agent: str) -> None:
-        """Keep the small edit that turned a failing kernel of this task and agent into this right one."""
+    async def _mine_fix(self, outcome: Outcome, source: bytes, agent: str, edits: str | None) -> None:
+        """Keep the small edit that turned a failing kernel of this task into this right one.
+
+        Where nobody says which kernel it edits, it is what the agent sent before it for this task.
+        """
         again = await self._store.evaluations.outcomes(outcome.task_id, outcome.candidate_id, limit=2)
         if len(again) > 1:
             return  # it was counted when it was new
-        for failure in await self._book.table.failures(task_id=outcome.task_id, limit=RECENT_FAILURES):
-            if failure.agent != agent:
-                continue
-            failed = await self._store.evaluations.candidate(failure.candidate_id)
-            edit = edit_between(failed, source) if failed is not None else None
-            if edit is not None:
-                await self._book.table.add_fix(failure.rule_id, RuleFix(before=edit[0], after=edit[1]))
-                return
+        if edits is None:
+            edits = await self._store.evaluations.sent_before(outcome.task_id, outcome.candidate_id, agent)
+        failures = await self._book.table.failures(candidate_id=edits) if edits else []
+        failure = next((each for each in failures if each.task_id == outcome.task_id), None)
+        failed = await self._store.evaluations.candidate(edits) if edits and failure else None
+        edit = edit_between(failed, source) if failed is not None else None
+        if failure is not None and edit is not None:
+            await self._book.table.add_fix(failure.rule_id, RuleFix(before=edit[0], after=edit[1]))
 
     async def _contradict(self, outcome: Outcome, source: bytes, triton: str) -> None:
         """Retire for this Triton what a right kernel does, where no probe says better."""
@@ -278,8 +301,15 @@ class RuleService:
             )
             rank = -score(evidence, apis, _subject(rule.key, rule.subject))
             ranked.append((rank, -rule.hits, ORDER.get(rule.key, len(ORDER)), rule.rule_id))
-        chosen = [rule_id for *_, rule_id in heapq.nsmallest(request.limit, ranked)]
-        best = await table.with_details(chosen)
+        # Whether showing a rule helped is looked up for those that may be among the first alone.
+        near = heapq.nsmallest(CONSIDERED * request.limit, ranked)
+        found = {each[0].rule_id: each for each in await table.with_details([each[-1] for each in near])}
+        by_use = sorted(
+            (rank - _effect(found[rule_id][1]), hits, place, rule_id)
+            for rank, hits, place, rule_id in near
+            if rule_id in found
+        )
+        best = [found[rule_id] for *_, rule_id in by_use[: request.limit]]
         views = [view(rule, details, triton) for rule, details in best]
         if request.task_id and best:
             await table.show([rule.rule_id for rule, _ in best], request.task_id)
@@ -320,6 +350,10 @@ class RuleService:
             return None
         rules, _ = await self._book.all()
         return {rule.rule_id for rule in rules if _matches(rule, words)}
+
+
+def _effect(details: RuleDetails) -> float:
+    return effect(details.broken_before, details.kernels_before, details.broken_after, details.kernels_after)
 
 
 def _new_rule(found: Fingerprint, seen: Place) -> NewRule:

@@ -7,7 +7,7 @@ from adaexplore_mcp.memory_store import RuleBrief, RuleDetails, RuleRecord, Spee
 from adaexplore_mcp.models import RuleView
 from adaexplore_mcp.rules import PERFORMANCE, VISIBLE, Place, cleaned, probe_of
 
-__all__ = ["as_line", "holds_now", "view", "vouched"]
+__all__ = ["as_line", "holds_now", "in_brief", "view", "vouched"]
 
 NAMED = 6
 """Names that are shown with a rule whose text does not list them all."""
@@ -80,9 +80,10 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str, *, reason: bool = 
     )
 
 
-def as_line(rule: RuleRecord, *, lead: str = "") -> str:
-    """Return a rule as one line of an outcome."""
-    kind = {"verified": "a probe confirms it", "confirmed": "a person confirmed it"}.get(
+def as_line(rule: RuleRecord, *, lead: str = "", elsewhere: bool = False) -> str:
+    """Return a rule as one line of an outcome; `elsewhere`: its probe ran for other versions of Triton only."""
+    probed = "a probe confirmed it for another Triton" if elsewhere else "a probe confirms it"
+    kind = {"verified": probed, "confirmed": "a person confirmed it"}.get(
         rule.state,
         "unverified"
         if rule.state == "unverified"
@@ -90,6 +91,15 @@ def as_line(rule: RuleRecord, *, lead: str = "") -> str:
     )
     where = f", {place}" if (place := place_of(rule)) else ""
     return f"{lead}{cleaned(rule.text)[:200]} [{rule.rule_id}, {kind}{where}]"
+
+
+def in_brief(rule: RuleView) -> str:
+    """Return on what a rule rests, in few words; the whole of it is its provenance."""
+    state = {"verified": "a probe confirms it", "confirmed": "a person confirmed it"}.get(
+        rule.state, rule.state
+    )
+    support = f"seen on {_count(rule.support, 'task family', 'task families')}" if rule.support else ""
+    return ", ".join(filter(None, (state, support, rule.holds_for)))
 
 
 def place_of(rule: RuleRecord) -> str:

@@ -20,6 +20,7 @@ async def judged(
     *,
     agent: str,
     last: bool,
+    edits: str | None = None,
     report: Report,
 ) -> Outcome:
     """Judge a kernel for a run, on its GPU if it has one, and time it where that can be done.
@@ -30,6 +31,7 @@ async def judged(
         source: The kernel.
         agent: Label of who asks.
         last: Judge it anew, and time it until the interval is narrow: that is what is taken away.
+        edits: candidate_id of the kernel that it is an edit of; empty for a new one.
         report: Told what is being done.
 
     Raises:
@@ -42,6 +44,7 @@ async def judged(
         "agent": agent,
         "device": run.device,
         "again": last,
+        "edits": edits,
     }
     if not evaluations.times:
         return await evaluations.verify(VerifyRequest.model_validate(asked), report)

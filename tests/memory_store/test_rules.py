@@ -51,8 +51,8 @@ async def test_names_are_collected_and_the_rule_worded_anew(store):
     rule = await fail(
         store, another, words=lambda words, names: words.replace("{names}", " and ".join(names))
     )
-    assert rule.names == ("tanh", "pow")
-    assert rule.text == "You cannot use tanh and pow."
+    assert rule.names == ("pow", "tanh")  # what was seen last comes first
+    assert rule.text == "You cannot use pow and tanh."
 
 
 async def test_a_wording_of_an_agent_is_not_overwritten_by_a_name(store):

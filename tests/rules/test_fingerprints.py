@@ -138,6 +138,35 @@ def test_memory_that_others_hold_is_no_failure_of_the_candidate():
     assert observed(outcome) is None
 
 
+@pytest.mark.parametrize(("name", "seen"), [("SIGKILL", False), ("SIGTERM", False), ("SIGSEGV", True)])
+def test_a_process_that_was_ended_from_outside_is_no_failure_of_the_candidate(name, seen):
+    error = ErrorExcerpt(type=name, message="")
+    outcome = Outcome(summary="", status="crashed", stage="run", check="signal", error=error)
+    assert (observed(outcome) is not None) is seen
+
+
+def test_a_name_that_cannot_be_imported_is_a_name_that_does_not_exist():
+    found = fingerprint_of(
+        parsed("ImportError: cannot import name 'tanh' from 'triton.language' (x.py)", stage="load")
+    )
+    assert found.key == compiled("module 'triton.language' has no attribute 'erfc'").key
+    assert found.names == ("tanh",)
+    other = fingerprint_of(
+        parsed("ImportError: cannot import name 'tanhh' from 'torch.nn' (x.py)", stage="load")
+    )
+    assert (other.key, other.names) == ("name_missing:torch.nn", ("tanhh",))
+
+
+def test_what_raises_where_it_is_imported_is_not_about_inputs():
+    seen = Observation(stage="load", type="ValueError", message="no", source="raise ValueError('no')")
+    assert wording(fingerprint_of(seen)) == "You cannot raise where a candidate is imported."
+
+
+def test_words_before_a_compilers_message_do_not_hide_it():
+    found = compiled("zeros(): at index 0: Shape element 0 must be a power of 2")
+    assert found.kind == "shape_power"
+
+
 @pytest.mark.parametrize("check", sorted(CHECKS))
 def test_every_check_has_a_rule_in_the_form_of_one(check):
     found = fingerprint_of(Observation(stage="compare", check=check))

@@ -308,6 +308,22 @@ async def test_a_pinned_run_is_judged_on_its_gpu_to_the_end(bench):
     assert (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).device == "GPU-1"
 
 
+async def test_the_judge_is_told_which_kernel_a_step_edits(bench):
+    answer = await bench.begin(max_steps=20)
+    parents = {}
+    for number in range(8):
+        parents[answer.step_id] = (answer.kind, answer.parent)
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 1.5", body=str(number)))
+    expected = []
+    for kind, parent in parents.values():
+        node = int(parent.rpartition("_")[2]) if kind == "small" and parent else 0
+        expected.append(
+            (await bench.store.runs.nodes(bench.run_id, [node]))[node].candidate_id if node else ""
+        )
+    assert bench.judge.edited == expected
+    assert {""} < set(expected)
+
+
 async def test_a_gpu_that_is_not_there_or_comes_too_late_is_refused(bench, blind):
     task_id = await bench.task()
     with pytest.raises(RequestError, match="There is no GPU 'cuda:7'"):

@@ -60,12 +60,12 @@ class Memory:
     def __init__(self, store, rules):
         self.store, self.rules = store, rules
 
-    async def judged(self, status, source, *, task="task_a1", agent="me", **fields):
+    async def judged(self, status, source, *, task="task_a1", agent="me", edits=None, **fields):
         summary = TaskSummary(task_id=task, name="t", format="function", entry="op")
         await self.store.tasks.put(TaskRecord(task, {}, summary))
         outcome = Outcome(summary="", status=status, task_id=task, versions=TRITON, **fields)
         recorded = await self.store.evaluations.record(outcome, source, receipt={}, agent=agent)
-        return await self.rules.learn(recorded, source, agent)
+        return await self.rules.learn(recorded, source, agent, edits)
 
     async def fail(self, source=WRONG, message="module 'triton.language' has no attribute 'erfinv'", **more):
         error = ErrorExcerpt(type="CompilationError", message=message, line=8, kernel="kernel")
@@ -105,6 +105,56 @@ async def test_the_edit_that_mended_a_failing_kernel_becomes_its_fix(memory):
     await memory.judged("correct", RIGHT, task="task_b1")
     fix = (await memory.store.rules.details([rule]))[rule.rule_id].fix
     assert (fix.before, fix.after, fix.worked) == ("y = tl.erfinv(o)", "y = 2 * tl.sigmoid(2 * o) - 1", 1)
+
+
+async def fix_of(memory, key="name_missing:triton.language"):
+    rule = await memory.rule(key)
+    return (await memory.store.rules.details([rule]))[rule.rule_id].fix
+
+
+async def test_a_right_kernel_after_a_right_one_mends_nothing(memory):
+    await memory.fail()
+    await memory.judged("correct", RIGHT.replace(b"2 * o", b"3 * o"))
+    first = await fix_of(memory)
+    await memory.judged("correct", RIGHT)
+    assert await fix_of(memory) == first
+
+
+async def test_what_is_known_to_be_edited_is_what_was_mended_whoever_sent_it(memory):
+    failed = await memory.fail(agent="a")
+    other = WRONG.replace(b"erfinv(o)", b"where(o > 0)")
+    await memory.fail(other, "module 'triton.language' has no attribute 'nothing'", agent="b", task="task_b1")
+    await memory.fail(other, "'dtype' object is not callable", agent="b")
+    await memory.judged("correct", RIGHT, agent="b", edits=failed.candidate_id)
+    assert (await fix_of(memory)).before == "y = tl.erfinv(o)"
+    assert await fix_of(memory, "not_callable:dtype") is None
+
+
+async def test_a_kernel_that_is_no_edit_mends_nothing(memory):
+    await memory.fail()
+    await memory.judged("correct", RIGHT, edits="")
+    assert await fix_of(memory) is None
+
+
+async def test_an_answer_from_a_receipt_counts_nothing_and_names_the_rule_again(memory):
+    outcome = await memory.fail()
+    before = await memory.rule("name_missing:triton.language")
+    again = await memory.rules.learned(outcome.model_copy(update={"rules": []}), WRONG)
+    assert outcome.rules[0].endswith(again.rules[0])
+    assert await memory.rule("name_missing:triton.language") == before
+
+
+async def test_a_warning_says_that_a_probe_ran_for_another_triton_only(memory):
+    source = WRONG.replace(b"erfinv", b"tanh")
+    assert "a probe confirms it" in (await memory.rules.warnings(source, triton="3.9.0"))[0]
+    assert (
+        "a probe confirmed it for another Triton" in (await memory.rules.warnings(source, triton="9.9.9"))[0]
+    )
+
+
+async def test_the_name_that_was_just_seen_comes_first(memory):
+    outcome = await memory.fail(message="module 'triton.language' has no attribute 'zzz_new'")
+    assert "You cannot use zzz_new" in outcome.rules[0]
 
 
 async def test_shipped_rules_and_own_ones_are_given_out_and_rare_ones_on_request(memory):

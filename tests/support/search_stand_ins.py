@@ -25,6 +25,7 @@ class Judge(StandInEvaluations):
         self.times = times
         self.judged = []
         self.devices = []
+        self.edited = []
         self.delay_s = 0.0
         self.efforts = []
         self.final_scale = 1.0
@@ -38,6 +39,7 @@ class Judge(StandInEvaluations):
         report("judging")
         self.judged.append(request.source)
         self.devices.append(request.device)
+        self.edited.append(request.edits)
         said = re.search(rb'IS = "([^"]*)', request.source)
         status, *rest = (said[1].decode() if said else "correct 1.0").split()
         if status == "gated":
