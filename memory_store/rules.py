@@ -228,6 +228,20 @@ class RuleTable:
 
         return await self._database.read(found)
 
+    async def uses(self, rule_ids: Sequence[str]) -> tuple[dict[str, tuple[int, int]], int]:
+        """Return of rules that were shown how many kernels were judged after, and how many of these broke it; and all kernels."""
+
+        def uses(sqlite: "Sqlite") -> tuple[dict[str, tuple[int, int]], int]:
+            rows = sqlite.execute(
+                "SELECT rule_id, SUM(kernels - kernels_before), SUM(broken_after)"
+                " FROM rule_uses JOIN rule_tasks USING (task_id)"
+                " WHERE rule_id IN (SELECT value FROM json_each(?)) GROUP BY rule_id",
+                [json.dumps(list(rule_ids))],
+            )
+            return {row[0]: (row[1], row[2]) for row in rows}, rulerows.total(sqlite, KERNELS)
+
+        return await self._database.read(uses)
+
     async def with_keys(self, keys: Sequence[str]) -> dict[str, RuleRecord]:
         """Return the rules that were not merged into another, by those of some keys that there are."""
         return await self._database.read(

@@ -14,7 +14,6 @@ from adaexplore_mcp.memory_store import (
     NewRule,
     NodeRecord,
     RuleBrief,
-    RuleDetails,
     RuleRecord,
     Store,
     read_node_handle,
@@ -303,13 +302,16 @@ class RuleService:
             ranked.append((rank, -rule.hits, ORDER.get(rule.key, len(ORDER)), rule.rule_id))
         # Whether showing a rule helped is looked up for those that may be among the first alone.
         near = heapq.nsmallest(CONSIDERED * request.limit, ranked)
-        found = {each[0].rule_id: each for each in await table.with_details([each[-1] for each in near])}
-        by_use = sorted(
-            (rank - _effect(found[rule_id][1]), hits, place, rule_id)
-            for rank, hits, place, rule_id in near
-            if rule_id in found
-        )
-        best = [found[rule_id] for *_, rule_id in by_use[: request.limit]]
+        uses, kernels = await table.uses([rule_id for *_, rule_id in near])
+        hits = {rule.rule_id: rule.hits for rule in known.rules}
+
+        def helped(rule_id: str) -> float:
+            after, broken = uses.get(rule_id, (0, 0))
+            return effect(max(0, hits[rule_id] - broken), kernels - after, broken, after)
+
+        by_use = sorted((rank - helped(rule_id), *rest, rule_id) for rank, *rest, rule_id in near)
+        chosen = [str(rule_id) for *_, rule_id in by_use[: request.limit]]
+        best = await table.with_details(chosen)
         views = [view(rule, details, triton) for rule, details in best]
         if request.task_id and best:
             await table.show([rule.rule_id for rule, _ in best], request.task_id)
@@ -350,10 +352,6 @@ class RuleService:
             return None
         rules, _ = await self._book.all()
         return {rule.rule_id for rule in rules if _matches(rule, words)}
-
-
-def _effect(details: RuleDetails) -> float:
-    return effect(details.broken_before, details.kernels_before, details.broken_after, details.kernels_after)
 
 
 def _new_rule(found: Fingerprint, seen: Place) -> NewRule:

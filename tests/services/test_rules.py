@@ -152,6 +152,25 @@ async def test_a_warning_says_that_a_probe_ran_for_another_triton_only(memory):
     )
 
 
+async def test_of_equal_rules_the_one_that_helped_where_it_was_shown_comes_first(memory):
+    """Both were broken as often before; one was shown, and broken no more."""
+    keys = {"a": "'dtype' object is not callable", "b": "arange's range must be a power of 2"}
+    for name, message in keys.items():
+        for number in range(30):
+            await memory.fail(WRONG + f"# {name} {number}".encode(), message, task=f"task_{name}{number}1")
+    before = [rule.kind for rule in (await memory.rules.get(RulesRequest(min_support=3))).rules]
+    one, other = (
+        next(key for key in before if key.startswith(kind)) for kind in ("not_callable", "arange_power")
+    )
+    later = max(one, other, key=before.index)
+    rule = await memory.rule(later)
+    await memory.store.rules.show([rule.rule_id], "task_z1")
+    for number in range(200):
+        await memory.judged("correct", RIGHT + f"# {number}".encode(), task="task_z1", edits="")
+    after = [rule.kind for rule in (await memory.rules.get(RulesRequest(min_support=3))).rules]
+    assert after.index(later) < after.index(min(one, other, key=before.index))
+
+
 async def test_the_name_that_was_just_seen_comes_first(memory):
     outcome = await memory.fail(message="module 'triton.language' has no attribute 'zzz_new'")
     assert "You cannot use zzz_new" in outcome.rules[0]
