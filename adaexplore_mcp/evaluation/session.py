@@ -17,6 +17,7 @@ from adaexplore_mcp.evaluation.wire import FrameError
 __all__ = ["EndReport", "NoRoomError", "Session", "SessionEndedError", "SessionTimeoutError"]
 
 END_S = 5.0
+STEER_S = 5.0  # to stop a session or have it go on: a millisecond, but for a machine that is busy
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,40 @@ class Session:
                 raise WorkerLostError("a worker and its watcher were lost") from error
             raise SessionEndedError(report) from error
 
+    async def pause(self) -> None:
+        """Have nothing of it run on the CPU until `resume`: no thread of a stranger's launches anything meanwhile.
+
+        Raises:
+            SessionEndedError: The process is gone.
+            SessionTimeoutError: It could not be reached; it is gone now.
+        """
+        await self._steer("pause")
+
+    async def resume(self) -> None:
+        """Have it go on.
+
+        Raises:
+            SessionEndedError: The process is gone.
+            SessionTimeoutError: It could not be reached; it is gone now.
+        """
+        await self._steer("resume")
+
+    async def _steer(self, op: str) -> None:
+        if self._report is not None:
+            raise SessionEndedError(self._report)
+        try:
+            with anyio.fail_after(STEER_S):
+                await self._control.send({"op": op})
+                answer = (await self._control.receive()).body
+        except TimeoutError:
+            raise SessionTimeoutError(await self.end(), STEER_S) from None
+        except WorkerLostError:
+            raise SessionEndedError(await self.end()) from None
+        if "reason" in answer:  # it had ended: that is its report
+            self._report = EndReport(**answer)
+            await self._closed()
+            raise SessionEndedError(self._report)
+
     async def _answer(self, limit: int, on_progress: Callable[[object], None]) -> Message:
         """Return the next message that is no progress."""
         for _ in range(limit):
@@ -194,9 +229,13 @@ class Session:
                     await self._control.send({"op": "end"})
                 with contextlib.suppress(WorkerLostError, TypeError):
                     self._report = EndReport(**(await self._control.receive()).body)
-            await self._channel.close()
-            await self._control.close()
-            if self._report.reason == LOST:
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(remove_tree, self._folder)
+            await self._closed()
         return self._report
+
+    async def _closed(self) -> None:
+        """Close what leads to it, and remove what it left where nobody else did."""
+        await self._channel.close()
+        await self._control.close()
+        if self._report is not None and self._report.reason == LOST:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(remove_tree, self._folder)

@@ -178,6 +178,10 @@ class Connection:
                 return None
         return taken
 
+    def waiting(self) -> tuple[dict[str, Any], list[int]] | None:
+        """Return a message that came with the one before; None where there is none."""
+        return self._reader.take()
+
     def close(self) -> None:
         """Close the socket and unclaimed descriptors."""
         self._reader.close()

@@ -631,6 +631,21 @@ async def test_short_work_on_another_stream_is_not_done_before_the_clock_starts(
     assert outcome.status in {"incorrect", "rejected"}, outcome.timing
 
 
+async def test_a_thread_of_a_candidate_does_not_make_its_baseline_slow(court):
+    honest = (await timing(court, FUSED.format(work="pass", launch=LAUNCH))).outcome.timing
+    thread = (
+        "import threading, time\n\ndef busy():\n    a = torch.randn(4096, 4096, device='cuda')\n"
+        "    while True:\n        a @ a\n        time.sleep(0.001)\n\n"
+        "threading.Thread(target=busy, daemon=True).start()\n\nclass"
+    )
+    attacked = FUSED.format(work="pass", launch=LAUNCH).replace("class", thread, 1)
+    outcome = (await timing(court, attacked)).outcome
+    if (
+        outcome.timing is not None and outcome.timing.speedups
+    ):  # its own calls are slow, and may be found to differ
+        assert outcome.timing.speedups[0].speedup < 1.1 * honest.speedups[0].speedup, outcome.timing
+
+
 async def test_a_candidate_that_is_wrong_is_not_timed(court):
     outcome = (await timing(court, FUSED.format(work="x = x + 1", launch=LAUNCH))).outcome
     assert outcome.status == "incorrect"

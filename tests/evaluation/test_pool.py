@@ -1,5 +1,6 @@
 """Workers that are killed, missing or less confined than elsewhere: verdicts are the same, and nothing is left."""
 
+import base64
 import contextlib
 import os
 import select
@@ -17,6 +18,7 @@ from adaexplore_mcp.errors import WorkerError
 from adaexplore_mcp.evaluation.channel import Channel
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scratch import remove_tree
+from adaexplore_mcp.evaluation.session import SessionEndedError
 from adaexplore_mcp.evaluation.wire import Connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless")]
@@ -130,6 +132,56 @@ async def test_two_sessions_that_end_at_once_leave_one_spare(bench, monkeypatch)
         for session in opened:
             if session is not spare:
                 await session.end()
+
+
+QUESTION = {"op": "inspect", "source": base64.b64encode(b"import os\n").decode()}
+
+
+async def test_a_session_that_is_paused_answers_when_it_is_resumed(bench):
+    answered = []
+
+    async def ask():
+        answered.append(await session.request(QUESTION, timeout_s=30))
+
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        await session.pause()
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.sleep(0.3)
+            assert answered == []
+            await session.resume()
+        assert len(answered) == 1
+        await session.pause()
+        await session.pause()  # once is enough, and twice is no fault
+        await session.resume()
+        await session.request(QUESTION, timeout_s=30)
+
+
+async def test_a_paused_session_ends_when_it_is_told_to(bench):
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.pause()
+        with anyio.fail_after(3):
+            assert (await session.end()).signal == "SIGKILL"
+        with pytest.raises(SessionEndedError):
+            await session.resume()
+
+
+async def test_a_session_whose_process_ended_says_so_when_it_is_to_pause(bench):
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        await killed(*working_in(session._folder))
+        with pytest.raises(SessionEndedError) as ended:
+            await steered(session)
+        assert ended.value.report.signal == "SIGKILL"
+
+
+async def steered(session):
+    """Pause and resume it, until it is found to have ended."""
+    for _ in range(100):
+        await session.pause()
+        await session.resume()
+        await anyio.sleep(0.02)
 
 
 SLOW = misbehaving("time.sleep(0.1)")

@@ -59,6 +59,9 @@ class Made:
     async def first_calls(self):
         await self._do("first calls")
 
+    async def sleep(self):
+        await self._do("sleep")
+
     async def burst(self, count, *, check):
         await self._do("burst")
         self.counts.append(count)

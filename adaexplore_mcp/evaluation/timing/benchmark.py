@@ -175,6 +175,11 @@ class Benchmark:
             begin("waiting to time alone")
             async with self._devices.alone(self._gpu, begin, holding=True):
                 for each in (candidate, *baselines):
+                    if each.name in sides and not await self._tried(
+                        sides[each.name].sleep, each, sides[each.name], times
+                    ):
+                        del sides[each.name]
+                for each in (candidate, *baselines):
                     if each.name in sides and each.tunes:
                         begin(f"tuning {each.name}")
                         if not await self._tried(sides[each.name].first_calls, each, sides[each.name], times):

@@ -2,7 +2,8 @@
 
 import collections
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,21 @@ class Side(Conversation):
         self._bursts = 0
         self._held: dict[int, int] = {}
         self._launch_us = collections.deque([FIRST_LAUNCH_US], maxlen=LATELY)
+        self._sleeps = False
+
+    async def sleep(self) -> None:
+        """Have nothing of it run from now on, but while it is asked for something: it is not to slow the others."""
+        await self.session.pause()
+        self._sleeps = True
+
+    @asynccontextmanager
+    async def _awake(self) -> AsyncIterator[None]:
+        """Wake it, and put it to sleep again; what has ended stays as it is."""
+        if self._sleeps:
+            await self.session.resume()
+        yield
+        if self._sleeps:
+            await self.session.pause()
 
     async def construct(self) -> None:
         """Import and construct it, and put its inputs on the device."""
@@ -90,7 +106,8 @@ class Side(Conversation):
     async def first_calls(self) -> None:
         """Call it once with each inputs: what it compiles and tunes is compiled and tuned then."""
         self.report("calling it for the first time")
-        await self._burst(len(self._slots), LEAST_HELD_US)
+        async with self._awake():
+            await self._burst(len(self._slots), LEAST_HELD_US)
 
     async def burst(self, count: int, *, check: bool) -> Burst:
         """Time calls, some with other inputs than last time at the same address; judge the outputs of one of them.
@@ -99,6 +116,10 @@ class Side(Conversation):
             count: How many calls.
             check: Whether to have the outputs of one of them judged.
         """
+        async with self._awake():
+            return await self._timed_burst(count, check=check)
+
+    async def _timed_burst(self, count: int, *, check: bool) -> Burst:
         await self._inputs()
         for _ in range(1 + AGAIN):
             ahead_us = RUN_AHEAD * max(self._launch_us) * count
@@ -128,7 +149,8 @@ class Side(Conversation):
 
     async def call_times_us(self) -> list[float]:
         """Return how long a call takes its caller, in microseconds, once per inputs."""
-        answer = await self._ask("seen", timeout_s=self.timeout_s, **self._which())
+        async with self._awake():
+            answer = await self._ask("seen", timeout_s=self.timeout_s, **self._which())
         return [value / 1e3 for value in _numbers(answer, "call_ns", len(self._slots))]
 
     def _which(self) -> dict[str, Any]:

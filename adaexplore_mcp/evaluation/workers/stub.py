@@ -71,6 +71,9 @@ TOOL_ROLES = {"gpu_profile"}
 HARNESS_FAILED = 70
 """Exit code of a confined process whose harness raised (EX_SOFTWARE); a stranger's code can make it do so."""
 
+PAUSES = {"pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+"""What the server asks for beside the end: that nothing of the session runs on the CPU, and that it does again."""
+
 KEPT_BYTES = 32 << 10  # of the head and of the tail of each output stream
 TICK_S = 0.1
 FILES_EVERY_S = 1.0
@@ -280,17 +283,32 @@ class Stub:
                     elif key.data == "supervisor":  # nobody would end what this session leaves behind
                         self._kill("lost")
                         selector.unregister(self.supervisor)
-                    elif self._told_to_end():
+                    elif not self._obeyed():
                         self._kill("told" if self.reason == "ended" else self.reason)
                         selector.unregister(self.control.socket)
                 if self.status is None:
                     self._check_limits(lifetime_end)
         os.close(handle)
 
-    def _told_to_end(self) -> bool:
+    def _obeyed(self) -> bool:
+        """Do what the server asks for; False where the session is over: it says so, or is gone."""
         with contextlib.suppress(OSError, FrameError):
-            self.control.receive()  # whatever it says, or its end: the session is over
-        return True
+            received = self.control.receive()
+            while received is not None and received[0].get("op") in PAUSES:
+                self._signal_all(PAUSES[received[0]["op"]])
+                self.control.send({"done": True})
+                if (received := self.control.waiting()) is None:
+                    return True
+        return False
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to every process of the session, also to those that one forked meanwhile."""
+        told: set[int] = set()
+        while new := set(self._tree()) - told:
+            for pid in new:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            told |= new
 
     def _check_limits(self, lifetime_end: float) -> None:
         tree = self._tree()

@@ -125,6 +125,21 @@ async def test_what_the_clock_is_too_coarse_for_is_timed_in_longer_bursts(monkey
     assert (await Bench(monkeypatch, tiny, side("eager")).times()).clock == "unconfirmed"
 
 
+async def test_nothing_of_a_contender_runs_while_another_is_timed(monkeypatch):
+    bench = Bench(monkeypatch, side(), side("eager"))
+    await bench.times()
+    steps = [step for _, step in bench.world]
+    assert {name for name, step in bench.world if step == "sleep"} == {"candidate", "eager"}
+    assert steps.index("burst") > max(place for place, step in enumerate(steps) if step == "sleep")
+
+
+async def test_a_baseline_that_cannot_be_put_to_sleep_is_left_out(monkeypatch):
+    lost = side("eager", fails="sleep", error=SessionEndedError(EndReport()))
+    times = await Bench(monkeypatch, side(), lost, side("compile")).times()
+    assert times.failed == {"eager": "its process ended"}
+    assert set(times.rounds.bursts) == {"candidate", "compile"}
+
+
 async def test_restoring_what_a_call_changes_is_reckoned_by_its_bytes(monkeypatch):
     bench = Bench(monkeypatch, side(), side("eager"))
     bench.inputs = [TensorSpec(name=name, dtype="float32", shape=[1_000, 1_000]) for name in ("x", "y")]

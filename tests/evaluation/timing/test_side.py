@@ -67,6 +67,26 @@ async def test_a_claim_no_longer_than_two_events_leaves_next_to_nothing():
     assert list(burst.device_us) == [0.001] * 2
 
 
+async def test_a_side_that_sleeps_is_awake_only_while_it_is_asked():
+    process = Process()
+    side = made(process)
+    told = []
+
+    async def pause():
+        told.append("pause")
+
+    async def resume():
+        told.append("resume")
+
+    side.session = SimpleNamespace(pause=pause, resume=resume)
+    await side.first_calls()
+    assert told == []
+    await side.sleep()
+    await side.burst(2, check=False)
+    await side.burst(2, check=False)
+    assert told == ["pause", *["resume", "pause"] * 2]
+
+
 async def test_times_come_in_microseconds_with_what_the_device_was_held_for():
     process = Process()
     burst = await made(process).burst(4, check=False)
