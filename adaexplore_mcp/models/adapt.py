@@ -46,16 +46,16 @@ class Learned(Value):
 
 
 class TensOfTasks(Value):
-    """How attempts did on ten tasks."""
+    """How kernels did on ten different tasks."""
 
     tasks: str
-    """Which, in the order in which they were taken: 1-10."""
+    """Which of those tried, in the order in which they were first taken: 1-10."""
     kernels: int = 0
     failing: int = 0
     failing_share: FiniteFloat = None
     """Of the kernels; None without any."""
     first_failing_share: FiniteFloat = None
-    """Of the first kernels of their tasks: what was known before they were tried."""
+    """Of the first kernel of each task, whatever attempt it was of: what was known before the task was tried."""
 
 
 class AdaptReport(Value):
@@ -63,7 +63,10 @@ class AdaptReport(Value):
 
     summary: str
     next_step: str = ""
+    attempts: int = 0
+    """A task can be attempted more than once."""
     tasks_taken: int = 0
+    """Different ones, as are those below."""
     tasks_tried: int = 0
     """With one kernel at least."""
     tasks_solved: int = 0

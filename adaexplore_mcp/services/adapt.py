@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import anyio
 
@@ -310,7 +311,7 @@ class AdaptService:
         """Say what was tried and learned.
 
         Args:
-            seed: Of the synthetic tasks that are counted; attempts are counted whatever their task.
+            seed: Of the synthetic tasks whose operators are counted; tasks and attempts are counted whatever they are.
         """
         attempts = await self._store.adapt.attempts()
         campaign = await self._store.adapt.campaign(seed)
@@ -319,17 +320,17 @@ class AdaptService:
             _,
         ) = await self._store.rules.all()  # with those that the product brings, once anything was judged
         taken = [each.operators for each in campaign.tasks if each.task_id]
-        tried = [each for each in attempts if each.submissions]
-        solved = sum(
-            any(kernel.status in GOOD and kernel.own for kernel in each.submissions) for each in tried
-        )
-        kernels = [kernel for each in attempts for kernel in each.submissions]
+        of_tasks = _kernels_of_tasks(attempts)
+        tried = [kernels for kernels in of_tasks.values() if kernels]
+        solved = sum(any(kernel.status in GOOD and kernel.own for kernel in each) for each in tried)
+        kernels = [kernel for each in tried for kernel in each]
         states = Counter(rule.state for rule in rules)
         return AdaptReport(
-            summary=f"{len(tried)} of {len(attempts)} tasks tried, {solved} solved, with {len(kernels)} kernels; "
-            f"{len(rules)} rules are known.",
+            summary=f"{len(tried)} of {len(of_tasks)} tasks tried, {solved} solved, with {len(kernels)} kernels in "
+            f"{len(attempts)} attempts; {len(rules)} rules are known.",
             next_step=NEXT,
-            tasks_taken=len(attempts),
+            attempts=len(attempts),
+            tasks_taken=len(of_tasks),
             tasks_tried=len(tried),
             tasks_solved=solved,
             kernels=len(kernels),
@@ -366,7 +367,15 @@ def _latest_failing(attempt: AttemptRecord) -> AttemptKernel:
     return latest
 
 
-def _by_tens(tried: Sequence[AttemptRecord]) -> Iterator[TensOfTasks]:
+def _kernels_of_tasks(attempts: Sequence[AttemptRecord]) -> dict[str, list[AttemptKernel]]:
+    """Return by task, in the order in which they were first taken, its kernels in the order in which they were sent."""
+    found: dict[str, list[AttemptKernel]] = {}
+    for each in attempts:
+        found.setdefault(each.task_id, []).extend(each.submissions)
+    return {task_id: sorted(kernels, key=attrgetter("number")) for task_id, kernels in found.items()}
+
+
+def _by_tens(tried: Sequence[Sequence[AttemptKernel]]) -> Iterator[TensOfTasks]:
     for start in range(0, len(tried), TENS):
         ten = tried[start : start + TENS]
         kernels = [[kernel.status not in GOOD for kernel in _decided(each)] for each in ten]
@@ -391,11 +400,9 @@ def _learned(rule: RuleView, candidate_id: str, next_step: str, attempt_id: str 
     )
 
 
-def _decided(attempt: AttemptRecord) -> list[AttemptKernel]:
+def _decided(kernels: Sequence[AttemptKernel]) -> list[AttemptKernel]:
     return [
-        each
-        for each in attempt.submissions
-        if each.status not in UNDECIDED and (each.own or each.status not in GOOD)
+        each for each in kernels if each.status not in UNDECIDED and (each.own or each.status not in GOOD)
     ]
 
 

@@ -165,6 +165,36 @@ async def test_a_report_shows_learning_by_tens_of_tasks(client):
     ]
 
 
+async def test_attempts_at_one_task_count_as_one_task_in_the_report(client):
+    own = (await client.call_tool("register_task", {"source": SOURCE, "name": "mine"})).structured_content
+    for number in range(12):
+        attempt_id = (await adapt(client, task_id=own["task_id"]))["attempt_id"]
+        await adapt(client, attempt_id=attempt_id, kernel=kernel("correct" if number else "incorrect"))
+    other = (await adapt(client))["attempt_id"]
+    await adapt(client, attempt_id=other, kernel=kernel("correct"))
+    report = await adapt(client, report=True, response_format="detailed")
+    assert report["summary"].startswith("2 of 2 tasks tried, 2 solved, with 13 kernels in 13 attempts")
+    counted = [report[name] for name in ("attempts", "tasks_taken", "tasks_tried", "tasks_solved")]
+    assert counted == [13, 2, 2, 2]
+    assert report["by_tens"] == [
+        {"tasks": "1-2", "kernels": 13, "failing": 1, "failing_share": 0.077, "first_failing_share": 0.5}
+    ]
+
+
+async def test_tens_are_of_tasks_in_the_order_in_which_they_were_first_taken(client):
+    taken_first = await adapt(client)
+    for _ in range(10):
+        await adapt(client, attempt_id=(await adapt(client))["attempt_id"], kernel=kernel("correct"))
+    again = await adapt(client, task_id=taken_first["task_id"])
+    await adapt(client, attempt_id=again["attempt_id"], kernel=kernel("incorrect"))
+    await adapt(client, attempt_id=taken_first["attempt_id"], kernel=kernel("correct"))
+    report = await adapt(client, report=True, response_format="detailed")
+    assert report["by_tens"] == [
+        {"tasks": "1-10", "kernels": 11, "failing": 1, "failing_share": 0.091, "first_failing_share": 0.1},
+        {"tasks": "11-11", "kernels": 1, "failing_share": 0.0, "first_failing_share": 0.0},
+    ]
+
+
 async def test_a_lesson_without_a_failure_or_given_twice_is_refused(client):
     attempt_id = (await adapt(client))["attempt_id"]
     assert "none was sent" in await refused(client, attempt_id=attempt_id, lesson=LESSON)
