@@ -146,6 +146,7 @@ def _add_rules(commands: Any) -> None:  # noqa: ANN401 - argparse does not expor
     take = actions.add_parser("import", help="take a set of rules as unverified: rule||count lines, or JSON")
     take.set_defaults(command=_rules, action="import")
     take.add_argument("file", type=Path, metavar="PATH")
+    take.add_argument("--json", action="store_true", help="report as JSON, with every line that was left out")
     give = actions.add_parser("export", help="print all rules")
     give.set_defaults(command=_rules, action="export")
     give.add_argument("--format", choices=["json", "markdown"], default="json")

@@ -279,6 +279,41 @@ def test_rules_are_imported_with_a_report_and_exported(run, tmp_path):
     assert run("rules", "export", "--format", "markdown", code=0).stdout.startswith("# Rules (")
 
 
+def test_an_undecodable_line_is_named_and_the_others_are_imported(run, tmp_path):
+    file = tmp_path / "theirs.txt"
+    file.write_bytes(
+        b"You cannot use \xff.||3\nYou cannot use an assignment to self in a Triton kernel.||1\n" * 2
+    )
+    said = run("rules", "import", str(file), code=1).stdout
+    assert "kept as unverified: 1; known already: 0; about the rule of an earlier line: 1;" in said
+    assert "  line 1: byte 0xff at character 16 is not UTF-8\n  line 3: byte 0xff" in said
+
+
+def test_a_report_says_how_many_lines_it_does_not_name_and_names_all_as_json(run, tmp_path):
+    file = tmp_path / "theirs.txt"
+    file.write_text("nonsense\nYou cannot have an else at line 9 of the module.||4\n" * 45, encoding="utf-8")
+    said = run("rules", "import", str(file), code=1).stdout
+    assert said.count("  and 5 more: --json names all\n") == 2
+    report = json.loads(run("rules", "import", str(file), "--json", code=1).stdout)
+    assert [line["line"] for line in report["malformed"]] == list(range(1, 90, 2))
+    assert [line["line"] for line in report["dropped"]] == list(range(2, 91, 2))
+    assert report["dropped"][44]["text"].startswith("You cannot have an else")
+
+
+def test_a_broken_entry_is_named_by_line_and_number(run, tmp_path):
+    file = tmp_path / "theirs.json"
+    file.write_text('[\n{"rule": 7},\n{"rule": "You cannot use an assignment to self in a Triton kernel."}]')
+    said = run("rules", "import", str(file), code=1).stdout
+    assert "kept as unverified: 1;" in said
+    assert "  line 2, entry 1: no text under 'rule'" in said
+
+
+def test_a_file_in_utf_16_is_refused_with_what_to_do(run, tmp_path):
+    file = tmp_path / "theirs.txt"
+    file.write_text("You cannot use a lambda in a Triton kernel.||1\n", encoding="utf-16")
+    assert "Save it as UTF-8." in run("rules", "import", str(file), code=2).stderr
+
+
 def test_a_person_decides_about_a_rule_and_the_decision_is_kept(run):
     rules = json.loads(run("rules", "export", code=0).stdout)["rules"]
     rule_id = rules[0]["rule_id"]

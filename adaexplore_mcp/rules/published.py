@@ -1,10 +1,12 @@
 """Read sets of rules that others made: `rule||count` lines, or our own JSON. What is noise is dropped, with the reason.
 
 The texts are a stranger's: each goes through the checks of a lesson, and one whose kind is known takes the words of that kind.
+What is no rule at all costs its own line, or its own entry of the JSON, and nothing of the rest.
 """
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +19,19 @@ from adaexplore_mcp.rules.probes import STARTERS
 __all__ = ["Line", "read_published"]
 
 MAX_LINES = 20_000
+MAX_LENGTH = 2_000
+"""Characters of a text that are looked at; a rule has at most a tenth of them."""
+MAX_COUNT = 1e12
 _PLACE = re.compile(r"[\w .-]{1,60}")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_COUNTED = re.compile(r'^[^"\r\n]*\|\|[ \t]*[\d.]+[ \t\r]*$', re.MULTILINE)
+_UNDECODED = re.compile("[\ud800-\udfff]")
+"""Bytes that are no UTF-8, as `surrogateescape` keeps them, and halves of characters, which JSON can write."""
+_BETWEEN = re.compile(r"[\s,]*")
+_NEXT_LINE = re.compile(r"\n")
+_NEXT_OBJECT = re.compile(r"[\[,}]\s*(?=\{)|\n(?=[ \t]*\{)")
+_NEXT_ENTRY = re.compile(rf"{_NEXT_LINE.pattern}|{_NEXT_OBJECT.pattern}")
+_DECODER = json.JSONDecoder(parse_int=float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +39,7 @@ class Line:
     """What became of one line, or one entry, of a file.
 
     Args:
-        number: Of the line or the entry, from 1.
+        number: Of the line, from 1; of an entry, of the line on which it begins.
         text: The rule, in the words it is kept with.
         key: Fingerprint of the failure it is about, or of its text.
         names: Names that it lists.
@@ -34,6 +48,7 @@ class Line:
         place: What it is bound to.
         reasons: Why it was not taken; none if it was.
         malformed: It is no rule at all, not merely a bad one.
+        entry: Number of the entry of a JSON file, from 1; 0 for a line.
     """
 
     number: int
@@ -45,59 +60,156 @@ class Line:
     place: Place = ANYWHERE
     reasons: tuple[str, ...] = ()
     malformed: bool = False
+    entry: int = 0
 
 
-def read_published(content: str) -> list[Line]:
+def read_published(content: str | bytes) -> list[Line]:
     """Return every line of a `rule||count` file, or every entry of a JSON export, taken or not."""
-    if content.lstrip().startswith(("{", "[")):
-        return _of_json(content)
-    found = []
-    for number, line in enumerate(content.splitlines()[:MAX_LINES], 1):
+    text = content if isinstance(content, str) else content.decode("utf-8", "surrogateescape")
+    text = text.removeprefix("\ufeff")
+    if text.lstrip().startswith(("{", "[")) and not _COUNTED.search(text):
+        return _of_json(text)
+    return _of_lines(text)
+
+
+def _of_lines(content: str) -> list[Line]:
+    found: list[Line] = []
+    lines = _LINE_END.split(content)
+    for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        text, separator, count = line.rpartition("||")
-        try:
-            value = float(count)
-        except ValueError:
-            separator = ""
-        if not separator:
-            found.append(Line(number, line[:200], reasons=("not of the form rule||count",), malformed=True))
-        elif not 0 <= value < 1e12:
-            found.append(
-                Line(number, line[:200], reasons=(f"the count {count.strip()[:20]} is none",), malformed=True)
-            )
-        else:
-            found.append(_rule(number, text, value))
+        if len(found) == MAX_LINES:
+            found.append(_no_rule(number, _too_many("lines")))
+            break
+        found.append(_of_line(number, line))
     return found
+
+
+def _of_line(number: int, line: str) -> Line:
+    if fault := _fault(line):
+        return _no_rule(number, fault)
+    text, separator, count = line.rpartition("||")
+    if not separator:
+        return _no_rule(number, "not of the form rule||count")
+    if not text.strip():
+        return _no_rule(number, "there is no rule before the count")
+    value = _number(count)
+    if value is None:
+        return _no_rule(number, f"the count {count.strip()[:20]!r} is none")
+    return _rule(number, text, value)
+
+
+def _number(given: object) -> float | None:
+    """Return a count; None if it is none."""
+    try:
+        value = float(given) if isinstance(given, str | int | float) and not isinstance(given, bool) else -1.0
+    except ValueError:
+        return None
+    return value if 0 <= value < MAX_COUNT else None
+
+
+def _fault(text: str) -> str:
+    """Return why a text cannot be that of a rule, whatever it says; empty if it can."""
+    if fault := _undecoded(text):
+        return fault
+    if "\0" in text:
+        return f"a null byte at character {text.index(chr(0)) + 1}"
+    if len(text) > MAX_LENGTH:
+        return f"it has {len(text)} characters; more than {MAX_LENGTH} are not read"
+    return "" if text.strip() else "it is empty"
+
+
+def _undecoded(text: str) -> str:
+    """Name the first byte of a text that is not UTF-8, or the empty string."""
+    found = _UNDECODED.search(text)
+    if found is None:
+        return ""
+    code = ord(found[0])
+    what = f"byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else "half a character"
+    return f"{what} at character {found.start() + 1} is not UTF-8"
+
+
+def _no_rule(number: int, why: str, entry: int = 0) -> Line:
+    return Line(number, "", reasons=(why,), malformed=True, entry=entry)
+
+
+def _too_many(what: str) -> str:
+    return f"{what} from here on were not read: {MAX_LINES} are the most; split the file"
 
 
 def _of_json(content: str) -> list[Line]:
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        return [Line(line, "", reasons=(f"not valid JSON: {error}",), malformed=True)]
-    entries = data.get("rules") if isinstance(data, dict) else data
-    if not isinstance(entries, list):
-        return [Line(1, "", reasons=("no list of rules",), malformed=True)]
-    found = []
-    for number, entry in enumerate(entries[:MAX_LINES], 1):
-        text = entry.get("rule") if isinstance(entry, dict) else entry
-        if not isinstance(text, str):
-            found.append(Line(number, "", reasons=("no text under 'rule'",), malformed=True))
+    """Read one entry after the other, so that a broken one costs none of the others."""
+    listed = re.search(r"\[" if content.lstrip().startswith("[") else r'"rules"\s*:\s*\[', content)
+    ends = [found.start() for found in _NEXT_LINE.finditer(content)]
+    at = listed.end() if listed else 0
+    found: list[Line] = []
+    while True:
+        at = _after(_BETWEEN, content, at)
+        if at == len(content) or (listed and content[at] == "]"):
+            break
+        number, entry = bisect_left(ends, at) + 1, len(found) + 1
+        if entry > MAX_LINES:
+            found.append(_no_rule(number, _too_many("entries"), entry))
+            break
+        try:
+            value, end = _DECODER.raw_decode(content, at)
+        except RecursionError:
+            found.append(_no_rule(number, "not valid JSON: nested too deeply", entry))
+            at = _after(_NEXT_LINE, content, at)
             continue
-        support = entry.get("support", 0) if isinstance(entry, dict) else 0
-        key = entry.get("kind", "") if isinstance(entry, dict) else ""
-        names = entry.get("names", []) if isinstance(entry, dict) else []
-        line = _rule(number, text, float(support) if isinstance(support, int | float) else 0.0)
-        kind = key.partition(":")[0] if isinstance(key, str) else ""
-        if not line.reasons and kind in KINDS_BY_ID and re.fullmatch(r"[\w .@:-]{3,80}", key):
-            kept = tuple(each for each in names if isinstance(each, str) and re.fullmatch(r"\w{1,40}", each))[
-                :60
-            ]
-            line = Line(number, line.text, key, kept, KINDS_BY_ID[kind].subject, line.count)
-        found.append(_placed(line, entry) if isinstance(entry, dict) and not line.reasons else line)
+        except ValueError as error:
+            found.append(_no_rule(number, f"not valid JSON: {error}", entry))
+            following = _NEXT_OBJECT if content[at] == "{" else _NEXT_ENTRY
+            at = _after(following, content, max(at, getattr(error, "pos", at)))
+            continue
+        fault = _undecoded(content[at:end])
+        line = _no_rule(number, fault) if fault else _of_entry(number, value)
+        found.append(replace(line, entry=entry))
+        at = end
+    if listed and not any(line.malformed for line in found):
+        found += _around(content)
     return found
+
+
+def _around(content: str) -> list[Line]:
+    """Return what is malformed between and around entries that are not."""
+    try:
+        json.loads(content, parse_int=float)
+    except (ValueError, RecursionError) as error:
+        return [_no_rule(getattr(error, "lineno", 1), f"not valid JSON: {error}")]
+    return []
+
+
+def _after(pattern: re.Pattern[str], content: str, at: int) -> int:
+    """Return where the first match from a place on ends, or the end."""
+    found = pattern.search(content, at)
+    return found.end() if found else len(content)
+
+
+def _of_entry(number: int, value: object) -> Line:
+    entry: Mapping[str, Any] = value if isinstance(value, dict) else {"rule": value}
+    text = entry.get("rule")
+    if not isinstance(text, str):
+        return _no_rule(number, "no text under 'rule'")
+    if fault := _fault(text):
+        return _no_rule(number, fault)
+    support = _number(entry.get("support", 0))
+    if support is None:
+        return _no_rule(number, f"the support {str(entry['support'])[:20]!r} is no number of task families")
+    line = _rule(number, text, support)
+    if line.reasons:
+        return line
+    key, names = entry.get("kind"), entry.get("names")
+    if isinstance(key, str) and re.fullmatch(r"[\w .@:-]{3,80}", key):
+        kind = KINDS_BY_ID.get(key.partition(":")[0])
+        if kind is not None:
+            line = Line(number, line.text, key, _listed(names), kind.subject, line.count)
+    return _placed(line, entry)
+
+
+def _listed(names: object) -> tuple[str, ...]:
+    given = names if isinstance(names, list) else []
+    return tuple(each for each in given if isinstance(each, str) and re.fullmatch(r"\w{1,40}", each))[:60]
 
 
 def _placed(line: Line, entry: Mapping[str, Any]) -> Line:

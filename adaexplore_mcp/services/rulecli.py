@@ -1,7 +1,9 @@
 """What a person does with rules from the command line: look, decide, import, export, probe."""
 
+import codecs
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,14 @@ from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.models import RuleView
 from adaexplore_mcp.services.container import Services
 from adaexplore_mcp.services.rules import RuleService
+from adaexplore_mcp.services.rulesets import LeftOut
 
 __all__ = ["run"]
 
 MAX_FILE_BYTES = 16 << 20
-NAMES = {"dropped": 40, "malformed": 40}
+SHOWN = 40
+"""Lines that were left out of which a report tells; all of them with `--json`."""
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 async def run(services: Services, action: str, arguments: Mapping[str, Any]) -> tuple[list[str], bool]:
@@ -31,7 +36,7 @@ async def run(services: Services, action: str, arguments: Mapping[str, Any]) -> 
         case "review":
             return await _review(services, rules, arguments)
         case "import":
-            return await _import(rules, arguments["file"])
+            return await _import(rules, arguments["file"], as_json=bool(arguments.get("json")))
         case "export":
             return (await rules.sets.export(arguments["format"])).rstrip("\n").split("\n"), True
     return await _probe(rules)
@@ -58,31 +63,44 @@ async def _review(
     return _lines(await rules.reviews.decide(rule_id, decision, arguments["who"])), True
 
 
-async def _import(rules: RuleService, file: Path) -> tuple[list[str], bool]:
+async def _import(rules: RuleService, file: Path, *, as_json: bool) -> tuple[list[str], bool]:
     try:
-        content = await anyio.to_thread.run_sync(_text, file)
-    except (OSError, UnicodeDecodeError) as error:
+        content = await anyio.to_thread.run_sync(_content, file)
+    except OSError as error:
         raise RequestError(
             f"{str(file)!r} cannot be read: {error}.", "Give a file of rule||count lines, or JSON."
         ) from error
+    if content.startswith(UTF_16):
+        raise RequestError(f"{str(file)!r} is UTF-16.", "Save it as UTF-8.")
     report = await rules.sets.import_rules(content, file.name)
-    lines = [
-        f"kept as unverified: {len(report.kept)}; known already: {report.known}; dropped as noise: {len(report.dropped)}"
-    ]
-    lines += [
-        f"  line {number}: {text[:90]} -> {reason}"
-        for number, text, reason in report.dropped[: NAMES["dropped"]]
-    ]
+    if as_json:
+        return [json.dumps(report.to_wire(), ensure_ascii=False)], not report.malformed
+    counts = (
+        f"kept as unverified: {len(report.kept)}; known already: {report.known};"
+        f" about the rule of an earlier line: {report.repeated}; dropped as noise: {len(report.dropped)}"
+    )
+    lines = [counts, *_named(report.dropped)]
     if report.malformed:
         lines.append(f"malformed lines, left out: {len(report.malformed)}")
-        lines += [f"  line {number}: {reason}" for number, reason in report.malformed[: NAMES["malformed"]]]
+        lines += _named(report.malformed)
     return lines, not report.malformed
 
 
-def _text(file: Path) -> str:
+def _named(left_out: Sequence[LeftOut]) -> list[str]:
+    """Return which lines were left out and why, and how many more."""
+    lines = []
+    for line in left_out[:SHOWN]:
+        where = f"line {line.line}" + (f", entry {line.entry}" if line.entry else "")
+        said = f"{line.text[:90]} -> " if line.text else ""
+        lines.append(f"  {where}: {said}{line.reason}")
+    more = len(left_out) - SHOWN
+    return [*lines, f"  and {more} more: --json names all"] if more > 0 else lines
+
+
+def _content(file: Path) -> bytes:
     if file.stat().st_size > MAX_FILE_BYTES:
         raise OSError(f"more than {MAX_FILE_BYTES >> 20} MiB")
-    return file.read_text(encoding="utf-8")
+    return file.read_bytes()
 
 
 async def _probe(rules: RuleService) -> tuple[list[str], bool]:

@@ -78,10 +78,110 @@ def test_malformed_json_is_reported_and_never_raises(content):
     assert all(line.malformed for line in read_published(content))
 
 
-@given(st.text(max_size=400))
-def test_any_text_can_be_read(content):
+@given(st.text(max_size=400) | st.binary(max_size=400) | st.binary(max_size=400).map(b'{"rules": ['.__add__))
+def test_any_text_and_any_bytes_can_be_read(content):
     for line in read_published(content):
         assert line.reasons or (line.text.startswith("You cannot ") and len(line.text) <= 200)
+        line.text.encode()
+
+
+FIRST = b"You cannot use the 'continue' statement in a Triton kernel.||9"
+LAST = b"You cannot use a lambda in a Triton kernel.||2.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"You cannot use a \xff in a Triton kernel.||3", "byte 0xff at character 18 is not UTF-8"),
+        (b"You cannot use a dict\0 in a Triton kernel.||3", "a null byte at character 22"),
+        (b"You cannot " + b"x" * 100_000 + b"||3", "it has 100014 characters"),
+        (b"You cannot use a dict in a Triton kernel.||many", "the count 'many' is none"),
+        (b"You cannot use a dict in a Triton kernel.||", "the count '' is none"),
+        (b"You cannot use a dict in a Triton kernel.||-1", "the count '-1' is none"),
+        (b"You cannot use a dict in a Triton kernel.||nan", "the count 'nan' is none"),
+        (b"You cannot use a dict in a Triton kernel.", "not of the form rule||count"),
+        (b"  ||4", "there is no rule before the count"),
+        (b"{||4", 'must begin with "You cannot "'),
+    ],
+)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_malformed_line_costs_itself_alone(line, why, end, mark):
+    first, bad, last = read_published(mark + end.join([FIRST, line, LAST]))
+    assert (first.key, last.key) == ("unsupported_node:continue", "unsupported_node:lambda")
+    assert bad.number == 2
+    assert why in bad.reasons[0]
+
+
+@pytest.mark.parametrize("first", [b"{", b"[1]||2"])
+def test_lines_stay_lines_where_the_first_looks_like_json(first):
+    found = read_published(first + b"\n" + LAST)
+    assert [(line.number, bool(line.reasons)) for line in found] == [(1, True), (2, False)]
+
+
+def test_marks_that_split_no_line_of_a_file_split_none_here():
+    assert [line.number for line in read_published(b"nothing\x0bmore\x1c||\n" + LAST)] == [1, 2]
+
+
+ENTRY = b'  {"rule": "%b", "kind": "unsupported_node:%b", "support": 2}'
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (b'{"rule": "You cannot use a \xff in a Triton kernel."}', "byte 0xff"),
+        (b'{"rule": "You cannot use a \\udcff in a Triton kernel."}', "byte 0xff"),
+        (b'{"rule": "You cannot use a \\ud800 in a Triton kernel."}', "half a character"),
+        (b'{"rule": "You cannot use a \\u0000 in a Triton kernel."}', "a null byte"),
+        (b'{"rule": "You cannot use a \0 in a Triton kernel."}', "not valid JSON: Invalid control character"),
+        (b'{"rule": "You cannot use a dict in a Triton kernel.}', "not valid JSON"),
+        (b'{"rule": "You cannot use a dict in a Triton kernel." "support": 2}', "not valid JSON"),
+        (b'{"rule": "You cannot use a dict in a Triton kernel.", "fix": {"before": ["a", {"b"]}}', "not valid JSON"),
+        (b"nonsense", "not valid JSON"),
+        (b'{"rule": ' + b"[" * 100_000 + b"}", "nested too deeply"),
+        (b'{"rule": "You cannot use a dict in a Triton kernel.", "support": "many"}', "the support 'many'"),
+        (b'{"rule": "You cannot use a dict in a Triton kernel.", "support": NaN}', "the support 'nan'"),
+        (b'{"rule": "You cannot use a dict in a Triton kernel.", "support": 1' + b"0" * 5000 + b"}", "the support 'inf'"),
+        (b'{"rule": "  "}', "it is empty"),
+        (b'{"rule": "You cannot %b"}' % (b"x" * 3000), "it has 3011 characters"),
+        (b'{"text": "You cannot use a dict in a Triton kernel."}', "no text under 'rule'"),
+        (b"7", "no text under 'rule'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "end", "numbers"),
+    [
+        (b'\xef\xbb\xbf{\n "rules": [\n%b\n]}\n', b",\n", [3, 4, 5]),
+        (b"[%b]", b",\r\n", [1, 2, 3]),
+        (b"%b", b"\n", [1, 2, 3]),
+    ],
+)
+def test_a_malformed_entry_costs_itself_alone(entry, why, form, end, numbers):
+    first = ENTRY % (b"You cannot use a lambda in a Triton kernel.", b"lambda")
+    last = ENTRY % (b"You cannot use a set in a Triton kernel.", b"set")
+    if form == b"%b" and not entry.startswith(b"{"):
+        last = b"\n" + last
+        numbers = [1, 2, 4]
+    found = read_published(form % end.join([first, entry, last]))
+    assert [line.number for line in found] == numbers
+    assert [line.entry for line in found] == [1, 2, 3]
+    assert [line.key for line in found] == ["unsupported_node:lambda", "", "unsupported_node:set"]
+    assert why in found[1].reasons[0]
+
+
+@pytest.mark.parametrize(
+    "content", ['[{"rule": "You cannot use a set in a Triton kernel."}', '["You cannot err." 7 x]']
+)
+def test_what_is_malformed_around_entries_is_told_too(content):
+    assert any(line.malformed for line in read_published(content))
+
+
+@pytest.mark.parametrize(("line", "form"), [("a||1\n", "{}"), ('{{"rule": "a"}},', "[{}0]")])
+def test_what_is_beyond_the_most_lines_is_told(line, form):
+    content = form.format(line.replace("{{", "{").replace("}}", "}") * 20_001)
+    last = read_published(content)[-1]
+    assert last.malformed
+    assert "were not read" in last.reasons[0]
 
 
 def test_a_json_set_keeps_its_fingerprints():

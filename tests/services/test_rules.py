@@ -1,6 +1,7 @@
 """What is learned from outcomes, given out, and changed by whom."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -410,7 +411,7 @@ async def test_what_is_bound_stays_bound_through_export_and_import(memory, tmp_p
     text = await memory.rules.sets.export("json")
     other = Store(tmp_path / "b.db")
     try:
-        await RuleService(other).sets.import_rules(text, "ours.json")
+        await RuleService(other).sets.import_rules(text, "ours\udcff.json")
         rules, _ = await other.rules.all()
     finally:
         await other.aclose()
@@ -428,8 +429,34 @@ async def test_what_is_exported_can_be_imported(memory, tmp_path):
     finally:
         await other.aclose()
     assert report.malformed == []
-    assert report.known + len(report.kept) + len(report.dropped) == len(json.loads(text)["rules"])
+    assert report.known + report.repeated + len(report.kept) + len(report.dropped) == len(
+        json.loads(text)["rules"]
+    )
     assert (await memory.rules.sets.export("markdown")).startswith("# Rules (")
+
+
+async def test_an_export_says_for_which_versions_a_rule_is_verified_and_for_which_it_is_retired(tmp_path):
+    key = "unsupported_node:lambda"
+    store = Store(tmp_path / "b.db")
+    try:
+        rules = RuleService(store, prober=Prober({key}, "4.0.0"))
+        await rules.checks.probe()
+        data = json.loads(await rules.sets.export("json"))
+        markdown = await rules.sets.export("markdown")
+    finally:
+        await store.aclose()
+    today = datetime.now(UTC).date().isoformat()
+    assert data["triton"] == "4.0.0"
+    states = {rule["kind"]: rule["state"] for rule in data["rules"]}
+    assert [kind for kind, state in states.items() if state != "verified"] == [key]
+    assert states[key] == "retired"
+    refuted = next(rule for rule in data["rules"] if rule["kind"] == key)
+    assert [each["triton"] for each in refuted["verified_for"]] == ["3.4.0", "3.6.0", "3.9.0"]
+    assert refuted["retired_for"] == [{"triton": "4.0.0", "by": "its probe", "date": today}]
+    assert markdown.startswith("# Rules (60 verified, 1 retired; triton 4.0.0)\n")
+    (row,) = [line for line in markdown.splitlines() if "use a lambda" in line]
+    assert f"| retired | 3.4.0 ({today}, its probe), " in row
+    assert f" | 4.0.0 ({today}, its probe) | " in row
 
 
 async def test_what_an_agent_gives_as_reason_is_shown_to_no_other_agent(memory):
