@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     if sys.platform != "linux":
         sys.exit("adaexplore-mcp runs on Linux; from elsewhere use: ssh gpu-box adaexplore-mcp serve")
-    arguments = _parser().parse_args(argv)
     try:
+        arguments = _parser().parse_args(argv)
         code: int = arguments.command(arguments)
     except RequestError as error:
         _complain(error)
@@ -70,6 +70,47 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line; the usage is a page of its own."""
         self.exit(BAD_REQUEST, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class _ToolHelp(argparse.Action):
+    """`call --help` lists the tools, `call TOOL --help` shows one."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,  # noqa: ARG002 - argparse's
+        option_string: str | None = None,  # noqa: ARG002 - argparse's
+    ) -> None:
+        """Print the help and end."""
+        sys.stdout.write(_about_tools(namespace, getattr(namespace, "tool", None), parser))
+        parser.exit()
+
+
+def _about_tools(arguments: argparse.Namespace, name: str | None, parser: argparse.ArgumentParser) -> str:
+    """Return the help of a tool; without a name that of the command, with all tools."""
+    import anyio  # noqa: PLC0415 - after the command is known
+
+    from adaexplore_mcp.server import build_server  # noqa: PLC0415 - as above
+    from adaexplore_mcp.tools.errors import check_tool  # noqa: PLC0415 - as above
+    from adaexplore_mcp.tools.manual import index, page  # noqa: PLC0415 - as above
+
+    settings = _settings(arguments, toolset="all")
+    tools = {tool.name: tool for tool in anyio.run(build_server(settings, _services(settings)).list_tools)}
+    if name is None:
+        return f"{parser.format_help()}\ntools ({parser.prog} TOOL --help shows the parameters):\n{index([*tools.values()])}\n"
+    check_tool(name, list(tools))
+    called = f"{parser.prog} {name} '{{…}}'"
+    waits = (
+        " wait_seconds is as long as it takes, unless it is given."
+        if _waits(tools[name].input_schema)
+        else ""
+    )
+    return f"{page(tools[name])}\n\nCall it with {called}, parameters as one JSON object.{waits}\n"
+
+
+def _waits(schema: Mapping[str, Any]) -> bool:
+    return "wait_seconds" in schema.get("properties", {})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,10 +133,19 @@ def _parser() -> argparse.ArgumentParser:
     call = commands.add_parser(
         "call",
         help="call one tool",
+        add_help=False,
         description="Call one tool and print its answer as JSON. Exit code: 0 correct, plausible or done; 1 the "
         "candidate failed; 2 the request is wrong; 3 no verdict (unsupported, interrupted, cancelled, our fault).",
     )
     call.set_defaults(command=_call)
+    call.add_argument(
+        "-h",
+        "--help",
+        action=_ToolHelp,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="show this and the tools; after TOOL, what it takes",
+    )
     call.add_argument("tool", metavar="TOOL")
     call.add_argument(
         "arguments", nargs="?", default="{}", metavar="JSON", help="'{…}', @file.json or - (stdin)"
@@ -283,7 +333,7 @@ async def _ask(
 
 async def _answer(client: "Client", tool: str, payload: Mapping[str, Any], *, text: bool) -> "CallToolResult":
     schemas = {each.name: each.input_schema for each in (await client.list_tools()).tools}
-    takes_wait = "wait_seconds" in schemas.get(tool, {}).get("properties", {})
+    takes_wait = _waits(schemas.get(tool, {}))
 
     async def show(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - the SDK's
         if text:

@@ -5,11 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 import stand_ins
 from stand_ins import SOURCE, kernel
 
 from adaexplore_mcp import __version__, cli
+from adaexplore_mcp.server import build_server
+from adaexplore_mcp.services import Services
+from adaexplore_mcp.settings import load_settings
 from adaexplore_mcp.stdio import Wire
 
 ENTRY = Path(__file__).parent / "support" / "stand_in_server.py"
@@ -259,6 +263,47 @@ def test_a_kernel_file_that_is_not_there_is_named(run, task_id):
 def test_every_command_has_a_help(run):
     for command in ("serve", "call", "doctor", "demo"):
         assert command in run(command, "--help", code=0).stdout
+
+
+def test_the_help_of_a_tool_tells_its_parameters(run):
+    said = run("call", "compile_and_verify", "--help", code=0).stdout
+    assert said.startswith("compile_and_verify\n\nJudge a candidate kernel against a task")
+    assert "  task_id: string, required\n" in said
+    assert (
+        "  kernel: string, optional\n      Source text. Give exactly one of kernel, kernel_path, node_id.\n"
+        in said
+    )
+    assert "  wait_seconds: number, default 30.0, at least 0, at most 45\n" in said
+    assert "unless it is given" in said
+
+
+def test_the_help_of_every_tool_holds_what_clients_are_told(run):
+    settings = load_settings({})
+    server = build_server(settings, Services(settings, stand_ins.connect))
+    tools = anyio.run(server.list_tools)
+    listed = run("call", "--help", code=0).stdout
+    for tool in tools:
+        first = tool.description.partition("\n")[0]
+        assert f"{first}\n" in listed[listed.index(f"\n  {tool.name} ") :]
+        said = run("call", tool.name, "{}", "--help", code=0).stdout
+        words = " ".join(said.split())
+        assert " ".join(tool.description.split()) in words
+        for name, schema in tool.input_schema.get("properties", {}).items():
+            assert f"\n  {name}: " in said
+            assert schema.get("description", "") in words
+            assert f"default {json.dumps(schema['default'])}" in said if "default" in schema else True
+
+
+def test_parameters_of_objects_within_parameters_are_told_too(run):
+    said = run("call", "register_task", "--help", code=0).stdout
+    assert '      library_ops: "report" or "allow" or "forbid", default "report"\n' in said
+    assert "      sizes: object of number or string or boolean by name, optional\n" in said
+
+
+def test_the_help_of_an_unknown_tool_names_the_nearest(run):
+    process = run("call", "compile_and_verfy", "--help", code=2)
+    assert "Did you mean compile_and_verify?" in process.stderr
+    assert process.stdout == ""
 
 
 def test_rules_are_imported_with_a_report_and_exported(run, tmp_path):

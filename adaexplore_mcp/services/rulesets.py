@@ -1,7 +1,6 @@
 """Sets of rules: take what others made, as unverified, and write out ours."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -213,7 +212,7 @@ def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
-def _place(rule: RuleRecord) -> Mapping[str, str]:
+def _place(rule: RuleRecord) -> dict[str, str]:
     """Return what a rule is bound to, as `import_rules` reads it."""
     place = {"dtype": rule.dtype, "device": rule.device} if place_of(rule) else {}
     return {name: value for name, value in place.items() if value}
