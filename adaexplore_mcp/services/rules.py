@@ -62,6 +62,9 @@ logger = logging.getLogger(__name__)
 
 GOOD = frozenset({"correct", "plausible"})
 SHOWN_WARNINGS = 3
+WORDLESS = "other:"
+"""Kinds of errors that no template has words for."""
+WORDS_WANTED = " Words for it are wanted: adapt_on_task with node_id {} and lesson."
 CONSIDERED = 2
 """Times as many rules as are asked for whose measured use takes part in their rank."""
 OTHERWISE: tuple[Subject, ...] = ("numeric", "resource", "performance")
@@ -170,6 +173,8 @@ class RuleService:
         said = await self.warnings(source, triton=outcome.versions.get("triton", ""))
         mine = f"[{broken.rule_id}," if broken is not None else "[]"
         lines += [line for line in said if mine not in line][:SHOWN_WARNINGS]
+        if lines and broken is not None and broken.wording == "template" and broken.key.startswith(WORDLESS):
+            lines[0] += WORDS_WANTED.format(outcome.candidate_id)
         return outcome.model_copy(update={"rules": [*outcome.rules, *lines]}) if lines else outcome
 
     async def _mine_fix(self, outcome: Outcome, source: bytes, agent: str, edits: str | None) -> None:

@@ -172,6 +172,16 @@ async def test_of_equal_rules_the_one_that_helped_where_it_was_shown_comes_first
     assert after.index(later) < after.index(min(one, other, key=before.index))
 
 
+async def test_words_are_asked_for_where_no_template_has_any(memory):
+    outcome = await memory.fail(WRONG + b"# first", "the frobnicator is not supported")
+    asked = f"Words for it are wanted: adapt_on_task with node_id {outcome.candidate_id} and lesson."
+    assert asked in outcome.rules[0]
+    assert "wanted" not in (await memory.fail()).rules[0]
+    await memory.rules.lesson(outcome, "You cannot use a frobnicator in a kernel.", "me")
+    again = await memory.fail(WRONG + b"# again", "the frobnicator is not supported")
+    assert "wanted" not in again.rules[0]
+
+
 async def test_the_name_that_was_just_seen_comes_first(memory):
     outcome = await memory.fail(message="module 'triton.language' has no attribute 'zzz_new'")
     assert "You cannot use zzz_new" in outcome.rules[0]
