@@ -1,19 +1,23 @@
-"""What the rule memory makes of published search traces: folding, foretelling, false warnings, imports.
+"""What the rule memory makes of published search traces: folding, foretelling, false warnings, names in rules, imports.
 
-    python benchmarks/adapt.py TRACES                      folding, rules, leave-one-out, false warnings
+    python benchmarks/adapt.py TRACES                      folding, rules, names in them, leave-one-out, false warnings
     python benchmarks/adapt.py TRACES --recompile FILE     first ask the compiler for messages that the traces lost (minutes)
+    python benchmarks/adapt.py TRACES --right FOLDER       also how many of other right kernels are warned of
     python benchmarks/adapt.py TRACES --memory FILE        also what an import of a rule||count file keeps
 
 TRACES is a folder with `kb-*.json`, each an object with `reference_src` and `steps`; a step has `code`, `score`
-(`compiled`, `correct`) and `error`. FILE gets one line per kernel and is read where it exists. Nothing of them is kept here.
+(`compiled`, `correct`) and `error`. FILE gets one line per kernel and is read where it exists. FOLDER holds `LEVEL/NUMBER.py`;
+those of the tasks of the traces are left out. Nothing of them is kept here.
 """
 
 import argparse
+import ast
+import functools
 import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +28,26 @@ from adaexplore_mcp.rules import (
     STARTERS,
     Fingerprint,
     Observation,
+    Sighting,
     fingerprint_of,
     parsed,
     read,
     read_published,
+    wording,
 )
+from adaexplore_mcp.rules.kinds import KINDS
 
 TABLE = Path(__file__).parents[1] / "tests/rules/folding.json"
 MIN_SUPPORT = 3
+CATCH_ALL = frozenset({
+    "argument_type", "check", "operand_types", "own_check", "static_assert", "syntax", "undefined_name",
+})  # fmt: skip
+"""Kinds whose rule names no construct: a wrong result, a candidate's own check, a name that is not defined, …"""
+UNNAMED = frozenset({"a function", "any", "own", "value"})
+"""Constructs that stand for no particular one."""
+CONSTRUCTS = {kind.construct for kind in KINDS} | UNNAMED
+"""Constructs that are our own words for a kind."""
+API = ("tl.", "torch.", "triton.")
 LAUNCHING = ("dynamic_func", "Keyword argument", "num_warps", "Conflicting meta", "is not in list")
 
 
@@ -116,53 +132,163 @@ def rules_of(rows: Iterable[Kernel]) -> tuple[dict[str, set[str]], dict[str, set
     return tasks, names
 
 
+def names_construct(key: str) -> bool:
+    """Tell whether the rule of a kind says what must not be written, not merely what goes wrong."""
+    kind, _, construct = key.partition("@")[0].partition(":")
+    if kind == "other":
+        return construct.startswith(API)
+    return kind not in CATCH_ALL and construct not in UNNAMED
+
+
+@functools.cache
+def sightings(code: str) -> tuple[Sighting, ...]:
+    """Return what the source check sees."""
+    return tuple(read(code).sightings)
+
+
+@dataclass
+class Known:
+    """The rules that are known before a kernel is looked at.
+
+    Args:
+        keys: Of the rules.
+        names: That each lists.
+    """
+
+    keys: set[str]
+    names: dict[str, set[str]]
+
+    @classmethod
+    def of(cls, rows: Iterable[Kernel], *, shipped: bool) -> "Known":
+        """Return those with enough support in some kernels, and those that are shipped."""
+        tasks, names = rules_of(rows)
+        known = cls({key for key, where in tasks.items() if len(where) >= MIN_SUPPORT}, names)
+        for starter in STARTERS if shipped else ():
+            if starter.holds:
+                known.keys.add(starter.key)
+                names[starter.key].update(starter.names)
+        return known
+
+    def foretells(self, found: Fingerprint) -> bool:
+        """Tell whether a rule is about a failure and, where it lists names, lists this one."""
+        names = self.names.get(found.key, set())
+        return found.key in self.keys and (not found.names or bool(set(found.names) & names))
+
+    def warned(self, code: str) -> set[str]:
+        """Return the rules that a source is warned with."""
+        return {
+            each.key
+            for each in sightings(code)
+            if each.key in self.keys and (not each.name or each.name in self.names.get(each.key, set()))
+        }
+
+
 def leave_one_out(rows: list[Kernel], *, shipped: bool) -> None:
     """Feed all traces but one, look at that one; for each in turn."""
     counts: Counter[str] = Counter()
+    catch_all: Counter[str] = Counter()
     false: Counter[str] = Counter()
     for trace in sorted({row.trace for row in rows}):
-        tasks, names = rules_of(row for row in rows if row.trace != trace)
-        known = {key for key, where in tasks.items() if len(where) >= MIN_SUPPORT}
-        if shipped:
-            for starter in STARTERS:
-                if starter.holds:
-                    known.add(starter.key)
-                    names[starter.key].update(starter.names)
+        known = Known.of((row for row in rows if row.trace != trace), shipped=shipped)
         for row in (row for row in rows if row.trace == trace):
-            seen = {
-                each.key
-                for each in read(row.code).sightings
-                if each.key in known and (not each.name or each.name in names[each.key])
-            }
+            seen = known.warned(row.code)
+            counts["right" if row.right else "failed"] += 1
             if row.right:
-                counts["right"] += 1
                 counts["false"] += bool(seen)
                 false[trace] += bool(seen)
-                continue
-            counts["failed"] += 1
-            if row.found is None:
-                continue
-            counts["kept"] += 1
-            foretold = row.found.key in known and (
-                not row.found.names or bool(set(row.found.names) & names[row.found.key])
-            )
-            counts["kind"] += row.found.key in known
-            counts["foretold"] += foretold
-            counts["caught"] += foretold and row.found.key in seen
+            elif row.found is not None:
+                key = row.found.key
+                counts["kept"] += 1
+                counts["kind"] += key in known.keys
+                if known.foretells(row.found):
+                    counts["foretold"] += 1
+                    counts["caught"] += key in seen
+                    counts["named"] += names_construct(key)
+                    counts["named and caught"] += names_construct(key) and key in seen
+                    catch_all[key] += not names_construct(key)
+    failed, kept = counts["failed"], counts["kept"]
     print("with the rules that are shipped" if shipped else "with learned rules alone")
-    print(f"  failures with a message: {share(counts['kept'], counts['failed'])}")
-    print(
-        f"  kind known: {share(counts['kind'], counts['kept'])}; of all failures {share(counts['kind'], counts['failed'])}"
-    )
-    print(
-        f"  foretold: {share(counts['foretold'], counts['kept'])}; of all failures {share(counts['foretold'], counts['failed'])}"
-    )
-    print(
-        f"  caught in source: {share(counts['caught'], counts['kept'])}; of all failures {share(counts['caught'], counts['failed'])}"
-    )
-    print(
-        f"  right kernels warned of: {share(counts['false'], counts['right'])}; by trace {dict(false.most_common(4))}"
-    )
+    print(f"  failures with a message: {share(kept, failed)}")
+    for words, name in (
+        ("kind known", "kind"),
+        ("foretold by a rule of any kind", "foretold"),
+        ("foretold by a rule that names its construct", "named"),
+        ("caught in source, any kind", "caught"),
+        ("caught in source by a rule that names its construct", "named and caught"),
+    ):
+        print(f"  {words}: {share(counts[name], kept)}; of all failures {share(counts[name], failed)}")
+    print(f"  kinds that name no construct: {dict(+catch_all)}")
+    print(f"  right kernels warned of: {share(counts['false'], counts['right'])}; by trace {dict(+false)}")
+
+
+def show_others(rows: list[Kernel], folder: Path) -> None:
+    """Print how many right kernels of other tasks the rules of all traces, and the shipped ones, warn of."""
+    traced = {f"level2/{row.trace}" for row in rows}
+    files = [
+        file for file in sorted(folder.glob("*/*.py")) if f"{file.parent.name}/{file.stem}" not in traced
+    ]
+    known = Known.of(rows, shipped=True)
+    warned = {
+        f"{file.parent.name}/{file.name}": sorted(seen)
+        for file in files
+        if (seen := known.warned(file.read_text(encoding="utf-8")))
+    }
+    print(f"right kernels of other tasks warned of: {share(len(warned), len(files))}")
+    for file, keys in warned.items():
+        print(f"  {file}: {', '.join(keys)}")
+
+
+def defined(code: str) -> set[str]:
+    """Return the names that a source defines: functions, classes, parameters, variables, attributes."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError):
+        return set()
+    return {name for node in ast.walk(tree) for name in _defined(node)}
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+
+
+def words(text: str) -> list[str]:
+    """Return the names and the numbers of a text."""
+    return re.findall(r"[A-Za-z_]\w*|\d+", text)
+
+
+def show_names(rows: list[Kernel]) -> None:
+    """Print what rules take from messages that kernels define too, and the lines and sizes in them.
+
+    A word is from a message if neither the words nor the construct of the kind hold it; a number from a message would be a line
+    or a size. A word of one task is one that the kernels of a single trace define.
+    """
+    where: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        for name in defined(row.code):
+            where[name].add(row.trace)
+    _, names = rules_of(rows)
+    rules = {row.found.key: row.found for row in rows if row.found is not None}
+    found: dict[str, list[str]] = defaultdict(list)
+    for key, rule in rules.items():
+        listed = tuple(sorted(names[key]))
+        ours = {*words(rule.words), *(words(rule.construct) if rule.construct in CONSTRUCTS else ())}
+        for word in sorted({*words(wording(rule, listed)), *listed} - ours):
+            if word.isdigit():
+                found["lines or sizes"].append(f"{word} in {key}")
+            elif tasks := where.get(word):
+                whose = "one task alone defines" if len(tasks) == 1 else "several tasks define"
+                found[f"words from messages that {whose}"].append(f"{word} in {key}")
+    print(f"in {len(rules)} rules, beside {len(where)} names that the kernels define")
+    for what in (
+        "lines or sizes",
+        "words from messages that one task alone defines",
+        "words from messages that several tasks define",
+    ):
+        print(f"  {what}: {'; '.join(found[what]) or 'none'}")
 
 
 def show_rules(rows: list[Kernel]) -> None:
@@ -178,7 +304,7 @@ def show_rules(rows: list[Kernel]) -> None:
 
 def show_import(file: Path) -> None:
     """Print what an import keeps and what it drops."""
-    lines = read_published(file.read_text(encoding="utf-8"))
+    lines = read_published(file.read_bytes())
     kept = [line for line in lines if not line.reasons]
     known = {line.key for line in kept if not line.key.startswith("text:")}
     refuted = {starter.key for starter in STARTERS if starter.compiles}
@@ -270,6 +396,7 @@ def main() -> None:
     parser.add_argument("traces", type=Path)
     parser.add_argument("--memory", type=Path)
     parser.add_argument("--recompile", type=Path)
+    parser.add_argument("--right", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     rows = kernels(arguments.traces)
     for row in rows:
@@ -284,8 +411,11 @@ def main() -> None:
             anyio.run(recompile, rows, arguments.traces, arguments.recompile)
         regained(rows, arguments.recompile)
     show_rules(rows)
+    show_names(rows)
     leave_one_out(rows, shipped=False)
     leave_one_out(rows, shipped=True)
+    if arguments.right:
+        show_others(rows, arguments.right)
     if arguments.memory:
         show_import(arguments.memory)
 

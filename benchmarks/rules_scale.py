@@ -1,20 +1,41 @@
-"""How long recording a failure and asking for rules take with 1,000 rules and 100,000 failures: python benchmarks/rules_scale.py."""
+"""How long recording a failure and asking for rules take with 1,000 rules and 100,000 failures: python benchmarks/rules_scale.py.
+
+Recording is timed three times: the row of the rule alone; all that is learned from an outcome (its fingerprint, the row, the
+warnings for its source); and with the outcome, its candidate and its receipt, as a server records every failure.
+"""
 
 import argparse
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import anyio
 
-from adaexplore_mcp.memory_store import NewRule, Store
-from adaexplore_mcp.models import RulesRequest
+from adaexplore_mcp.memory_store import NewRule, Store, TaskRecord
+from adaexplore_mcp.models import ErrorExcerpt, Outcome, RulesRequest, TaskSummary
 from adaexplore_mcp.services.rules import RuleService, TaskTraits
 
 TASKS = 499
 """Prime to the number of rules: each is broken on a hundred families, so all of them are ranked."""
 KERNEL = Path(__file__).parents[1] / "adaexplore_mcp/builtin/matmul_gelu/kernel.py"
+
+
+MISSING = "module 'triton.language' has no attribute 'tanh'"
+
+
+def failed(number: int) -> Outcome:
+    """Return the outcome of a kernel that calls a function that does not exist."""
+    return Outcome(
+        summary="",
+        status="compile_error",
+        task_id=f"task_{number % TASKS}",
+        stage="compile",
+        check="language",
+        error=ErrorExcerpt(type="CompilationError", message=MISSING, line=8, kernel="kernel"),
+        versions={"triton": "3.9.0"},
+    )
 
 
 def fill(path: Path, rules: int, failures: int) -> None:
@@ -66,16 +87,27 @@ async def measure(rules: int, failures: int, calls: int) -> None:
         await service.get(RulesRequest())
         await store.aclose()
         fill(store.path, rules, failures)
+        for n in range(TASKS):
+            summary = TaskSummary(task_id=f"task_{n}", name="t", format="kernelbench", entry="Model")
+            await store.tasks.put(TaskRecord(summary.task_id, {}, summary))
         source = KERNEL.read_bytes().replace(b"tl.erf(", b"tl.tanh(")  # of which a rule warns
-        times: dict[str, list[float]] = {
-            "record a failure": [],
-            "rules for a task": [],
-            "rules for a task and a kernel": [],
-            "warnings": [],
-        }
+
+        async def recorded(n: int, kind: str) -> Outcome:
+            return await store.evaluations.record(
+                failed(n), b"%b\n# %b %d\n" % (source, kind.encode(), n), receipt={}
+            )
+
+        async def record_and_learn(n: int) -> None:
+            await service.learn(await recorded(n, "all"), source, "a")
+
+        await record_and_learn(calls)  # the version of Triton is new to the store
+        times: dict[str, list[float]] = defaultdict(list)
         for n in range(calls):
+            before = await recorded(n, "learn")
             for name, work in (
-                ("record a failure", lambda n=n: store.rules.judged(task_id=f"task_{n % TASKS}", family=f"family_{n % TASKS}", candidate_id=f"c{n}", broken=made[n])),
+                ("record: the row of the rule alone", lambda n=n: store.rules.judged(task_id=f"task_{n % TASKS}", family=f"family_{n % TASKS}", candidate_id=f"c{n}", broken=made[n % rules])),
+                ("record: all that is learned", lambda before=before: service.learn(before, source, "a")),
+                ("record: outcome and learning", lambda n=n: record_and_learn(n)),
                 ("rules for a task", lambda n=n: service.get(RulesRequest(task_id=f"task_{n % TASKS}"))),
                 ("rules for a task and a kernel", lambda n=n: service.get(RulesRequest(task_id=f"task_{n % TASKS}", source=source))),
                 ("warnings", lambda: service.warnings(source)),
@@ -85,7 +117,7 @@ async def measure(rules: int, failures: int, calls: int) -> None:
                 times[name].append(1000 * (time.perf_counter() - started))
         for name, taken in times.items():
             slow = statistics.quantiles(taken, n=20)[-1]
-            print(f"{name:32} median {statistics.median(taken):6.2f} ms   slowest of twenty {slow:6.2f} ms")
+            print(f"{name:34} median {statistics.median(taken):6.2f} ms   slowest of twenty {slow:6.2f} ms")
         await store.aclose()
 
 

@@ -347,3 +347,89 @@ def test_a_gpu_is_disturbed_by_who_uses_it_while_another_holds_it_alone(script, 
     found = gpus.overlaps([*held, *other])
     assert len(found) == times
     assert all(seconds == pytest.approx(2.0) for _, _, seconds in found)
+
+
+# --- adapt
+
+
+@pytest.mark.parametrize(
+    ("key", "named"),
+    [
+        ("index_block:block", True),
+        ("name_missing:triton.language", True),
+        ("out_of_resource:shared memory@sm_90", True),
+        ("other:tl.dot:CompilationError:0a", True),
+        ("check:values@float16", False),
+        ("check:deadline", False),
+        ("own_check:host", False),
+        ("syntax:source", False),
+        ("undefined_name:host", False),
+        ("call_keyword:a function", False),
+        ("attribute_missing:own", False),
+        ("other:host:IndexError", False),
+        ("other:kernel:CompilationError:f3", False),
+    ],
+)
+def test_a_rule_that_says_only_what_goes_wrong_names_no_construct(script, key, named):
+    assert script("adapt").names_construct(key) is named
+
+
+def failing(adapt, trace, error, code=""):
+    return adapt.Kernel(str(trace), "1", code, error, right=False, found=adapt.told(error))
+
+
+def test_what_is_foretold_by_a_catch_all_is_counted_apart(script, capsys):
+    adapt = script("adapt")
+    rows = [failing(adapt, trace, "incorrect output") for trace in range(4)]
+    rows += [
+        failing(adapt, trace, "AttributeError: module 'triton.language' has no attribute 'tanh'")
+        for trace in range(4)
+    ]
+    for row in rows[:4]:
+        row.found = adapt.Fingerprint("check", "values", "numeric", "You cannot return other values.")
+    adapt.leave_one_out(rows, shipped=False)
+    said = capsys.readouterr().out
+    assert "foretold by a rule of any kind: 8 of 8" in said
+    assert "foretold by a rule that names its construct: 4 of 8" in said
+    assert "kinds that name no construct: {'check:values': 4}" in said
+
+
+def test_names_and_sizes_that_a_rule_takes_from_a_message_are_printed(script, capsys):
+    adapt = script("adapt")
+    words = "You cannot call {construct} so."
+    rows = [
+        failing(adapt, 1, "", "def my_helper(x):\n    self.weight_a = x\n"),
+        failing(adapt, 2, "", "shared = 1\n"),
+        failing(adapt, 3, "", "shared = 2\ndef broken(:\n"),
+        failing(adapt, 4, "", "shared = 3\n"),
+    ]
+    for row, construct in zip(rows, ("my_helper", "shared", "weight_a", "257"), strict=True):
+        row.found = adapt.Fingerprint("other", construct, "language", words)
+    adapt.show_names(rows)
+    said = capsys.readouterr().out
+    assert "lines or sizes: 257 in other:257\n" in said
+    assert "one task alone defines: my_helper in other:my_helper; weight_a in other:weight_a\n" in said
+    assert "several tasks define: shared in other:shared\n" in said
+
+
+def test_right_kernels_of_the_traced_tasks_are_left_out(script, tmp_path, capsys):
+    adapt = script("adapt")
+    kernel = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x):\n    tl.store(x, tl.tanh(tl.load(x)))\n\n\nk[(1,)](x)\n"
+    for name in ("level2/1.py", "level2/2.py", "level3/1.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(kernel if name != "level3/1.py" else "x = 1\n")
+    adapt.show_others([failing(adapt, 1, "")], tmp_path)
+    said = capsys.readouterr().out
+    assert "warned of: 1 of 2" in said
+    assert "level2/2.py: name_missing:triton.language" in said
+
+
+# --- rules_scale
+
+
+@pytest.mark.anyio
+async def test_recording_is_timed_as_a_whole_and_in_parts(script, capsys):
+    await script("rules_scale").measure(rules=20, failures=600, calls=2)
+    said = capsys.readouterr().out
+    for part in ("the row of the rule alone", "all that is learned", "outcome and learning"):
+        assert f"record: {part}" in said
