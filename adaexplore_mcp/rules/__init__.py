@@ -11,8 +11,9 @@ from adaexplore_mcp.rules.fingerprints import (
     wording,
 )
 from adaexplore_mcp.rules.fixes import edit_between
-from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Kind, Subject, kind_of
-from adaexplore_mcp.rules.lessons import cleaned, objections
+from adaexplore_mcp.rules.kinds import KINDS_BY_ID, Kind, Subject, kind_of, of_many_causes
+from adaexplore_mcp.rules.lessons import cleaned, objections, words_digest
+from adaexplore_mcp.rules.ownwords import OwnWords, own_words
 from adaexplore_mcp.rules.probes import PRESENT, PROBE_ENTRY, STARTERS, Starter, names_probe, probe_of
 from adaexplore_mcp.rules.published import Line, read_published
 from adaexplore_mcp.rules.ranking import Evidence, apis_of_operators, effect, lower_bound, score
@@ -32,6 +33,7 @@ __all__ = [
     "Kind",
     "Line",
     "Observation",
+    "OwnWords",
     "Place",
     "Sighting",
     "Source",
@@ -54,12 +56,15 @@ __all__ = [
     "narrowest",
     "objections",
     "observed",
+    "of_many_causes",
     "operators_of",
+    "own_words",
     "parsed",
     "probe_of",
     "read",
     "read_published",
     "score",
     "wording",
+    "words_digest",
     "written",
 ]

@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHECKS", "KINDS", "KINDS_BY_ID", "Kind", "Subject", "constructs_in_words", "kind_of"]
+__all__ = [
+    "CHECKS",
+    "KINDS",
+    "KINDS_BY_ID",
+    "Kind",
+    "Subject",
+    "constructs_in_words",
+    "kind_of",
+    "of_many_causes",
+]
 
 Subject = Literal["language", "launch", "host", "resource", "numeric", "conduct", "performance"]
 """What a rule is about; `bounds` says which hold for a device or a dtype only."""
@@ -732,6 +741,10 @@ CHECKS: Mapping[str, tuple[Subject, str]] = {
 SAME_CHECK = {"illegal_memory_access": "out_of_bounds", "misaligned_address": "misaligned_access"}
 """Checks of a GPU that see what the interpreter calls otherwise."""
 
+_MANY_CAUSES = re.compile(
+    r"(?:check|own_check|syntax|out_of_resource):|other:(?:host|launch):|attribute_missing:own$|operand_types:operator$"
+)
+
 _WORDS: Mapping[str, Callable[[str], str]] = {
     "not_callable": lambda name: f"a value of type {name}",
     "operand_is_no_block": lambda name: {"NoneType": "None", "str": "a string"}.get(name, f"a {name}"),
@@ -743,6 +756,11 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
 def constructs_in_words(kind: str, construct: str) -> str:
     """Return how a rule of a kind calls a construct."""
     return _WORDS[kind](construct) if kind in _WORDS else construct
+
+
+def of_many_causes(key: str) -> bool:
+    """Tell whether failures with a fingerprint have only in common what went wrong: each may have another cause."""
+    return _MANY_CAUSES.match(key) is not None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,12 +13,13 @@ from typing import Any
 
 from adaexplore_mcp.rules.bounds import ANYWHERE, Place, narrowest
 from adaexplore_mcp.rules.kinds import CHECKS, KINDS_BY_ID, constructs_in_words
-from adaexplore_mcp.rules.lessons import cleaned, objections
+from adaexplore_mcp.rules.lessons import ADDRESSES, cleaned, objections
+from adaexplore_mcp.rules.ownwords import says_something
 from adaexplore_mcp.rules.probes import STARTERS
 
 __all__ = ["Line", "read_published"]
 
-MAX_LINES = 20_000
+MAX_LINES, MAX_NAMES = 20_000, 60
 MAX_LENGTH = 2_000
 """Characters of a text that are looked at; a rule has at most a tenth of them."""
 MAX_COUNT = 1e12
@@ -209,7 +210,11 @@ def _of_entry(number: int, value: object) -> Line:
 
 def _listed(names: object) -> tuple[str, ...]:
     given = names if isinstance(names, list) else []
-    return tuple(each for each in given if isinstance(each, str) and re.fullmatch(r"\w{1,40}", each))[:60]
+    return tuple(each for each in given if _is_a_name(each))[:MAX_NAMES]
+
+
+def _is_a_name(each: object) -> bool:
+    return isinstance(each, str) and re.fullmatch(r"\w{1,40}", each) is not None and not says_something(each)
 
 
 def _placed(line: Line, entry: Mapping[str, Any]) -> Line:
@@ -241,8 +246,7 @@ def _rule(number: int, raw: str, count: float) -> Line:
 def _fatal(reasons: tuple[str, ...]) -> bool:
     """Tell what must not even take the words of its kind from what merely names something of one kernel."""
     return any(
-        "speaks to its reader" in each or "whoever evaluated" in each or "a line or a file" in each
-        for each in reasons
+        ADDRESSES in each or "whoever evaluated" in each or "a line or a file" in each for each in reasons
     )
 
 
