@@ -25,6 +25,7 @@ from adaexplore_mcp.memory_store.records import (
 from adaexplore_mcp.memory_store.rulerecords import (
     Change,
     Failing,
+    Merge,
     NewRule,
     Outlook,
     RuleBrief,
@@ -60,6 +61,7 @@ __all__ = [
     "JobRecord",
     "JobStatus",
     "JobTable",
+    "Merge",
     "NewRule",
     "NodeRecord",
     "Outlook",

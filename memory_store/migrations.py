@@ -350,6 +350,21 @@ def _pinned_runs(sqlite: Database) -> None:
     sqlite.execute("ALTER TABLE runs ADD COLUMN device TEXT NOT NULL DEFAULT ''")
 
 
+def _merged_rules(sqlite: Database) -> None:
+    for statement in (
+        "ALTER TABLE rule_failures ADD COLUMN made TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rule_speeds ADD COLUMN made TEXT NOT NULL DEFAULT ''",
+        """CREATE TABLE rule_merges (
+            rule_id TEXT PRIMARY KEY REFERENCES rules (rule_id),
+            into_id TEXT NOT NULL REFERENCES rules (rule_id),
+            kept TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            merged_at REAL NOT NULL
+        ) STRICT""",
+    ):
+        sqlite.execute(statement)
+
+
 STEPS = {
     "0001_tasks_candidates_outcomes_jobs": _tasks_candidates_outcomes_jobs,
     "0002_told_trials": _told_trials,
@@ -360,6 +375,7 @@ STEPS = {
     "0008_bounds_speeds_operators": _bounds_speeds,
     "0009_profile_artifacts": _profile_artifacts,
     "0010_pinned_runs": _pinned_runs,
+    "0011_merged_rules": _merged_rules,
 }
 """Every step by the name under which it is recorded, in the order they run."""
 

@@ -6,7 +6,17 @@ from typing import Any, NamedTuple
 
 from adaexplore_mcp.models import RuleFix, RuleState
 
-__all__ = ["Change", "Failing", "NewRule", "Outlook", "RuleBrief", "RuleDetails", "RuleRecord", "SpeedChange"]
+__all__ = [
+    "Change",
+    "Failing",
+    "Merge",
+    "NewRule",
+    "Outlook",
+    "RuleBrief",
+    "RuleDetails",
+    "RuleRecord",
+    "SpeedChange",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,16 @@ class Failing:
     candidate_id: str
     agent: str
     lesson: str
+
+
+class Merge(NamedTuple):
+    """A rule that is part of another one, and can be restored."""
+
+    rule_id: str
+    text: str
+    into_id: str
+    agent: str
+    merged_at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ __all__ = [
     "by_id",
     "count_up",
     "details",
+    "id_of",
     "kept",
     "record",
     "require_unchanged",
@@ -89,12 +90,17 @@ def broken_by(sqlite: "Sqlite", task_id: str, family: str) -> set[str]:
     return {str(row[0]) for row in sqlite.execute(query, [value])} if task_id else set()
 
 
+def id_of(key: str) -> str:
+    """Return the id of the rule that a fingerprint makes, whatever it was merged into."""
+    return content_handle("rule", hashlib.sha256(key.encode()).hexdigest())
+
+
 def kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
     """Return the rule of a key, kept now where it is new; the one it was merged into, where it was."""
     row = sqlite.execute("SELECT rule_id, merged_into FROM rules WHERE key = ?", [rule.key]).fetchone()
     if row is not None:
         return cast("RuleRecord", by_id(sqlite, row[1] or row[0]))
-    rule_id = content_handle("rule", hashlib.sha256(rule.key.encode()).hexdigest())
+    rule_id = id_of(rule.key)
     now = time.time()
     sqlite.conn.execute(
         "INSERT INTO rules (rule_id, key, subject, words, text, wording, state, origin, names, dtype, device, created_at,"
@@ -120,17 +126,37 @@ def kept(sqlite: "Sqlite", rule: NewRule, agent: str) -> RuleRecord:
 
 
 def add_failure(
-    sqlite: "Sqlite", rule_id: str, *, task_id: str, family: str, candidate_id: str, agent: str
+    sqlite: "Sqlite",
+    rule_id: str,
+    *,
+    task_id: str,
+    family: str,
+    candidate_id: str,
+    agent: str,
+    made: str = "",
+    lesson: str = "",
 ) -> None:
-    """Keep who broke a rule, and count it where the kernel did not break it before."""
+    """Keep who broke a rule, and count it where the kernel did not break it before.
+
+    Args:
+        sqlite: The database, inside a transaction.
+        rule_id: The rule.
+        task_id: The task.
+        family: Its family.
+        candidate_id: The kernel.
+        agent: Label of who sent it.
+        made: The rule that the failure makes, where this was merged into the other one.
+        lesson: What it teaches, where that made the rule.
+    """
     run = sqlite.conn.execute
     again = run(
         "SELECT 1 FROM rule_failures WHERE candidate_id = ? AND rule_id = ? AND family = ?",
         [candidate_id, rule_id, family],
     ).fetchone()
     run(
-        "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-        [rule_id, task_id, family, candidate_id, storable(agent), time.time()],
+        "INSERT INTO rule_failures (rule_id, task_id, family, candidate_id, agent, created_at, made, lesson)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [rule_id, task_id, family, candidate_id, storable(agent), time.time(), made or rule_id, lesson],
     )
     if again is not None:  # the same kernel, judged once more: it breaks the rule no second time
         return
@@ -190,10 +216,12 @@ def details(sqlite: "Sqlite", rule: RuleRecord, kernels: int) -> RuleDetails:
         "SELECT triton, holds, how, checked_at FROM rule_versions WHERE rule_id = ? ORDER BY checked_at",
         [rule.rule_id],
     )
+    # Nothing sees a kernel break what was learned from a lesson, so its use cannot be measured.
+    seen = not rule.key.startswith(("lesson:", "performance:"))
     after, broken = sqlite.execute(
         "SELECT COALESCE(SUM(kernels - kernels_before), 0), COALESCE(SUM(broken_after), 0)"
-        " FROM rule_uses JOIN rule_tasks USING (task_id) WHERE rule_id = ?",
-        [rule.rule_id],
+        " FROM rule_uses JOIN rule_tasks USING (task_id) WHERE rule_id = ? AND ?",
+        [rule.rule_id, seen],
     ).fetchone()
     speeds: tuple[SpeedChange, ...] = ()
     if rule.subject == "performance":

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from adaexplore_mcp.memory_store import rulerows
+from adaexplore_mcp.errors import RequestError
+from adaexplore_mcp.memory_store import rulemerges, rulerows
 from adaexplore_mcp.memory_store.database import Database
 from adaexplore_mcp.memory_store.records import from_json, storable
 from adaexplore_mcp.memory_store.rulerecords import (
     Change,
     Failing,
+    Merge,
     NewRule,
     Outlook,
     RuleBrief,
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RuleTable"]
 
-MAX_NAMES = 80
 KEPT_FIXES = 20
 """Fixes of a rule that are kept; those that worked most often."""
 FAMILIES, KERNELS = "families", "kernels"
@@ -85,10 +86,16 @@ class RuleTable:
                 return None
             record = rulerows.kept(sqlite, broken, "server")
             rulerows.add_failure(
-                sqlite, record.rule_id, task_id=task_id, family=family, candidate_id=candidate_id, agent=agent
+                sqlite,
+                record.rule_id,
+                task_id=task_id,
+                family=family,
+                candidate_id=candidate_id,
+                agent=agent,
+                made=rulerows.id_of(broken.key),
             )
             # What was seen last is named first: where a text does not list all, it names what just failed.
-            names = tuple(dict.fromkeys((*broken.names, *record.names)))[:MAX_NAMES]
+            names = tuple(dict.fromkeys((*broken.names, *record.names)))[: rulemerges.MAX_NAMES]
             if names != record.names:
                 text = (
                     words(broken.words, names)
@@ -132,8 +139,8 @@ class RuleTable:
             agent = storable(change.agent)
             rule_id = rulerows.kept(sqlite, rule, agent).rule_id
             sqlite.conn.execute(
-                "INSERT INTO rule_speeds (rule_id, task_id, node_id, parent_id, agent, ratio, low, high, created_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO rule_speeds (rule_id, task_id, node_id, parent_id, agent, ratio, low, high, created_at, made)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     rule_id,
                     change.task_id,
@@ -144,6 +151,7 @@ class RuleTable:
                     change.low,
                     change.high,
                     time.time(),
+                    rulerows.id_of(rule.key),
                 ],
             )
             rulerows.add_support(sqlite, rule_id, family)
@@ -268,9 +276,12 @@ class RuleTable:
 
         return await self._database.read(details)
 
-    async def failures(self, *, candidate_id: str = "", task_id: str = "", limit: int = 20) -> list[Failing]:
-        """Return the failures of a candidate or of a task, latest first."""
-        column, value = ("candidate_id", candidate_id) if candidate_id else ("task_id", task_id)
+    async def failures(
+        self, *, candidate_id: str = "", task_id: str = "", rule_id: str = "", limit: int = 20
+    ) -> list[Failing]:
+        """Return the failures of a candidate, of a task or behind a rule, latest first."""
+        given = {"candidate_id": candidate_id, "rule_id": rule_id, "task_id": task_id}
+        column, value = next((each for each in given.items() if each[1]), ("task_id", ""))
 
         def failures(sqlite: "Sqlite") -> list[Failing]:
             rows = sqlite.execute(
@@ -345,23 +356,42 @@ class RuleTable:
         return await self._database.write(change)
 
     async def teach(
-        self, failure: int, rule: RuleRecord, agent: str, lesson: str, /, **columns: str
+        self,
+        failure: int,
+        rule: RuleRecord,
+        agent: str,
+        lesson: str,
+        /,
+        apart: NewRule | None = None,
+        **columns: str,
     ) -> RuleRecord | None:
-        """Keep the lesson of a failure, and change its rule by it; None where that failure has its lesson.
+        """Keep the lesson of a failure; None where that kernel has its lesson for this task.
+
+        Args:
+            failure: Its number.
+            rule: The rule it broke, as it was known.
+            agent: Label of who gives the lesson.
+            lesson: Its text.
+            apart: A rule of its own that the lesson makes, or supports; None where it changes the broken one.
+            columns: What changes of the broken one.
 
         Raises:
-            RequestError: The rule is not as it was known.
+            RequestError: The rule is not as it was known, or the one that the lesson supports was retired.
         """
         rule_id = rule.rule_id
         assert set(columns) <= {"text", "wording", "proposed"}, columns
 
         def teach(sqlite: "Sqlite") -> RuleRecord | None:
             taken = sqlite.conn.execute(
-                "UPDATE rule_failures SET lesson = ? WHERE number = ? AND lesson = ''", [lesson, failure]
+                "UPDATE rule_failures SET lesson = ? WHERE number = ? AND NOT EXISTS (SELECT 1 FROM rule_failures o"
+                " WHERE o.candidate_id = rule_failures.candidate_id AND o.task_id = rule_failures.task_id AND o.lesson != '')",
+                [lesson, failure],
             )
             if taken.rowcount != 1:
                 return None
             rulerows.require_unchanged(sqlite, rule)
+            if apart is not None:
+                return _taught_apart(sqlite, failure, apart, agent, lesson)
             rulerows.add_change(sqlite, rule_id, "lesson", agent, {"text": lesson, "failure": failure})
             rulerows.set_columns(sqlite, rule_id, columns)
             return rulerows.by_id(sqlite, rule_id)
@@ -374,49 +404,19 @@ class RuleTable:
         Raises:
             RequestError: One of them is not as it was known.
         """
-        rule_id, into = rule.rule_id, other.rule_id
+        return await self._database.write(lambda sqlite: rulemerges.merge(sqlite, rule, other, agent))
 
-        def merge(sqlite: "Sqlite") -> RuleRecord:
-            run = sqlite.conn.execute
-            rulerows.require_unchanged(sqlite, rule)
-            rulerows.require_unchanged(sqlite, other)
-            run("UPDATE rule_failures SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
-            run("UPDATE rule_speeds SET rule_id = ? WHERE rule_id = ?", [into, rule_id])
-            for table, columns, added in (
-                ("rule_support", "family, hits", "hits = hits + excluded.hits"),
-                (
-                    "rule_fixes",
-                    "digest, before, after, worked, created_at",
-                    "worked = worked + excluded.worked",
-                ),
-                (
-                    "rule_uses",
-                    "task_id, kernels_before, broken_after, shown_at",
-                    "broken_after = broken_after + excluded.broken_after",
-                ),
-            ):
-                run(
-                    f"INSERT INTO {table} (rule_id, {columns}) SELECT ?, {columns} FROM {table} WHERE rule_id = ?"  # noqa: S608
-                    f" ON CONFLICT DO UPDATE SET {added}",
-                    [into, rule_id],
-                )
-                run(f"DELETE FROM {table} WHERE rule_id = ?", [rule_id])  # noqa: S608 - constants
-            one, two = rulerows.by_id(sqlite, rule_id), rulerows.by_id(sqlite, into)
-            assert one is not None
-            assert two is not None
-            names = tuple(dict.fromkeys((*two.names, *one.names)))[:MAX_NAMES]
-            run(
-                "UPDATE rules SET names = ?, hits = hits + ?, support = (SELECT COUNT(*) FROM rule_support WHERE rule_id = ?)"
-                " WHERE rule_id = ?",
-                [json.dumps(names), one.hits, into, into],
-            )
-            run("UPDATE rules SET merged_into = ?, hits = 0, support = 0 WHERE rule_id = ?", [into, rule_id])
-            run("UPDATE rules SET merged_into = ? WHERE merged_into = ?", [into, rule_id])
-            rulerows.add_change(sqlite, rule_id, "merge", agent, {"into": into})
-            rulerows.add_change(sqlite, into, "merge", agent, {"from": rule_id})
-            return cast("RuleRecord", rulerows.by_id(sqlite, into))
+    async def restore(self, rule: RuleRecord, who: str) -> RuleRecord:
+        """Undo that a rule was merged: it has its own failures, fixes, uses and support again, and so has the other.
 
-        return await self._database.write(merge)
+        Raises:
+            RequestError: It is not as it was known, or what it went into is part of another one.
+        """
+        return await self._database.write(lambda sqlite: rulemerges.restore(sqlite, rule, who))
+
+    async def merges(self, limit: int = 20) -> list[Merge]:
+        """Return the rules that were merged last and can be restored."""
+        return await self._database.read(lambda sqlite: rulemerges.latest(sqlite, limit))
 
     # --- versions of Triton
 
@@ -506,3 +506,28 @@ class RuleTable:
             return str(row[0]) if row else ""
 
         return await self._database.read(triton)
+
+
+def _taught_apart(sqlite: "Sqlite", failure: int, new: NewRule, agent: str, lesson: str) -> RuleRecord | None:
+    """Keep a lesson as a rule of its own, with the failure behind it as support."""
+    rule = rulerows.kept(sqlite, new, storable(agent))
+    if rule.state == "retired":
+        raise RequestError(
+            f"A person retired what this lesson says: rule {rule.rule_id}.",
+            "Say what else the failure teaches.",
+        )
+    task_id, family, candidate_id, label = sqlite.execute(
+        "SELECT task_id, family, candidate_id, agent FROM rule_failures WHERE number = ?", [failure]
+    ).fetchone()
+    rulerows.add_failure(
+        sqlite,
+        rule.rule_id,
+        task_id=task_id,
+        family=family,
+        candidate_id=candidate_id,
+        agent=label,
+        made=rulerows.id_of(new.key),
+        lesson=lesson,
+    )
+    rulerows.add_change(sqlite, rule.rule_id, "lesson", agent, {"text": lesson, "failure": failure})
+    return rulerows.by_id(sqlite, rule.rule_id)

@@ -56,7 +56,7 @@ async def test_the_database_is_made_at_its_first_use_with_wal_and_strict_tables(
             "tasks", "candidates", "ceilings", "outcomes", "receipts", "artifacts", "profile_artifacts", "jobs", "told_trials",
             "runs", "steps", "nodes", "shown",
             "rules", "rule_failures", "rule_support", "rule_tasks", "rule_totals", "rule_fixes", "rule_uses",
-            "rule_versions", "rule_tritons", "rule_changes", "rule_speeds",
+            "rule_versions", "rule_tritons", "rule_changes", "rule_speeds", "rule_merges",
             "adapt_campaigns", "adapt_tasks", "adapt_attempts", "adapt_submissions", "adapt_operators",
         }  # fmt: skip
         assert all(table.strict for table in ours)

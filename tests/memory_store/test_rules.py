@@ -2,6 +2,7 @@
 
 import pytest
 
+from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store import NewRule, Store
 from adaexplore_mcp.models import RuleFix
 
@@ -98,6 +99,68 @@ async def test_a_merged_rule_gives_all_it_had_and_all_it_gets_to_the_other(store
     assert [change.action for change in await store.rules.changes(one.rule_id)] == ["merge", "made"]
 
 
+async def state_of(store, *rules):
+    """Return all that is kept of some rules, apart from when they changed."""
+    found = []
+    for rule in rules:
+        now = (await store.rules.get(rule.rule_id))._replace(changed_at=0.0)
+        failures = await store.rules.failures(rule_id=rule.rule_id)
+        found.append((now, (await store.rules.details([now]))[now.rule_id], failures))
+    return found
+
+
+async def test_a_merge_that_is_undone_leaves_both_rules_as_they_were(store):
+    one = await fail(store)
+    await fail(store, candidate="cand_2", family="f2", task="task_2")
+    other = await fail(store, OTHER, task="task_2", family="f2", candidate="cand_2")
+    for rule, fix in ((one, "b"), (one, "c"), (other, "c")):
+        await store.rules.add_fix(rule.rule_id, RuleFix(before="a", after=fix))
+    await store.rules.show([one.rule_id], "task_1")
+    await store.rules.show([one.rule_id, other.rule_id], "task_2")
+    await fail(store, candidate="cand_3", family="f2", task="task_2")
+    one = await store.rules.get(one.rule_id)
+    before = await state_of(store, one, other)
+    await store.rules.merge(one, other, "me")
+    assert [each.rule_id for each in await store.rules.merges()] == [one.rule_id]
+    merged = await store.rules.get(one.rule_id)
+    back = await store.rules.restore(merged, "a person")
+    assert (back.merged_into, back.hits, back.support) == ("", 3, 2)
+    assert await state_of(store, one, other) == before
+    assert await store.rules.merges() == []
+    latest, *_ = await store.rules.changes(one.rule_id)
+    assert (latest.action, latest.agent, latest.detail) == ("restore", "a person", {"from": other.rule_id})
+    actions = [change.action for change in await store.rules.changes(other.rule_id)]
+    assert actions[:2] == ["merge undone", "merge"]
+
+
+async def test_a_restored_rule_has_the_failures_that_came_while_it_was_merged(store):
+    one, other = await fail(store), await fail(store, OTHER, task="task_2", family="f2")
+    await store.rules.merge(one, other, "me")
+    later = await fail(store, candidate="cand_4", task="task_3", family="f3")
+    assert later.rule_id == other.rule_id
+    back = await store.rules.restore(await store.rules.get(one.rule_id), "a person")
+    assert (back.hits, back.support) == (2, 2)
+    other = await store.rules.get(other.rule_id)
+    assert (other.hits, other.support, other.names) == (1, 1, ())
+    assert (await fail(store, candidate="cand_5", family="f4")).rule_id == one.rule_id
+
+
+async def test_merges_of_merged_rules_are_undone_from_the_last_one(store):
+    third = NewRule("index_block:block", "language", "You cannot.", "You cannot.")
+    a, b = await fail(store), await fail(store, OTHER, family="f2")
+    c = await fail(store, third, family="f3")
+    await store.rules.merge(a, b, "me")
+    await store.rules.merge(await store.rules.get(b.rule_id), c, "me")
+    with pytest.raises(RequestError, match=f"Restore {b.rule_id} first"):
+        await store.rules.restore(await store.rules.get(a.rule_id), "a person")
+    back = await store.rules.restore(await store.rules.get(b.rule_id), "a person")
+    assert (back.hits, back.support) == (2, 2)
+    assert (await store.rules.get(a.rule_id)).merged_into == b.rule_id
+    back = await store.rules.restore(await store.rules.get(a.rule_id), "a person")
+    assert back.merged_into == ""
+    assert [(await store.rules.get(each.rule_id)).hits for each in (a, b, c)] == [1, 1, 1]
+
+
 async def test_a_rule_can_be_retired_for_one_version(store):
     rule = await fail(store)
     assert await store.rules.check(rule.rule_id, "3.9.0", holds=False, how="its probe")
@@ -115,6 +178,18 @@ async def test_another_triton_is_noticed_until_its_probes_were_run(store):
     await store.rules.probed("3.8.0")
     assert not await store.rules.see_triton("3.8.0")
     assert await store.rules.triton() == "3.8.0"
+
+
+async def test_a_kernel_that_is_judged_again_has_its_lesson_still(store):
+    for _ in range(2):
+        rule = await fail(store)
+    latest, first = await store.rules.failures(candidate_id="cand_1")
+    assert await store.rules.teach(first.number, rule, "me", "You cannot a.", text="You cannot a.")
+    rule = await store.rules.get(rule.rule_id)
+    assert await store.rules.teach(latest.number, rule, "me", "You cannot b.", text="You cannot b.") is None
+    other = await fail(store, task="task_2")
+    (elsewhere, *_) = await store.rules.failures(task_id="task_2")
+    assert await store.rules.teach(elsewhere.number, other, "me", "You cannot c.", text="You cannot c.")
 
 
 async def test_a_lesson_is_taken_once(store):
