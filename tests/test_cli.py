@@ -368,6 +368,29 @@ def test_a_person_decides_about_a_rule_and_the_decision_is_kept(run):
     assert "0 rules wait for a person" in run("rules", "review", code=0).stdout
 
 
+def test_a_merge_is_listed_and_undone_by_a_person(run, tmp_path):
+    file = tmp_path / "theirs.txt"
+    texts = ["You cannot use an assignment to self in a Triton kernel.", "You cannot call len() on an int."]
+    file.write_text("".join(f"{text}||1\n" for text in texts), encoding="utf-8")
+    run("rules", "import", str(file), code=0)
+    rules = {
+        rule["rule"]: rule["rule_id"] for rule in json.loads(run("rules", "export", code=0).stdout)["rules"]
+    }
+    one, two = (rules[text] for text in texts)
+    given = {"rule_id": one, "action": "merge", "into": two, "agent": "me"}
+    run("call", "review_rules", json.dumps(given), code=0)
+    assert f"rules review {one} restore" in run("rules", "review", code=0).stdout
+    assert (
+        f"merge by me: from={one}, text={texts[0]}" in run("rules", "review", two, "history", code=0).stdout
+    )
+    assert f"merged into {two}" in run("rules", "review", one, "history", code=0).stdout
+    back = run("rules", "review", one, "restore", "--who", "Ada", code=0).stdout
+    assert texts[0] in back
+    assert "merged into" not in back
+    assert one in run("rules", "export", code=0).stdout
+    assert one not in run("rules", "review", code=0).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -255,7 +255,7 @@ class AdaptService:
         id_, own = attempt.attempt_id, _is_own(outcome)
         await self._store.adapt.submit(id_, outcome.candidate_id, outcome.status, own=own)
         failed = outcome.status not in GOOD | UNDECIDED
-        wanted = failed and await self._rules.teaches(outcome.candidate_id)
+        wanted = failed and await self._rules.teaches(outcome.candidate_id, attempt.task_id)
         next_step = NEXT
         if wanted:
             next_step = (
@@ -285,7 +285,7 @@ class AdaptService:
             RequestError: No kernel of it failed, its lesson was given, or the text is none; says which and why.
         """
         failing = _latest_failing(attempt)
-        rule = await self._rules.lesson(failing.candidate_id, text, attempt.agent)
+        rule = await self._rules.lesson(failing.candidate_id, text, attempt.agent, task_id=attempt.task_id)
         await self._store.adapt.taught(failing.number, rule.rule_id)
         go_on = f"Send a mended kernel under attempt_id {attempt.attempt_id!r}, or go on. {NEXT}"
         return _learned(rule, failing.candidate_id, go_on, attempt.attempt_id)
@@ -361,8 +361,9 @@ def _latest_failing(attempt: AttemptRecord) -> AttemptKernel:
         msg = f"No kernel of attempt {attempt.attempt_id} has failed ({states}), so there is nothing to learn from."
         raise RequestError(msg, f"{again}, or take the next task without attempt_id.")
     latest = failed[-1]
-    if latest.rule_id:
-        msg = f"The latest failure of attempt {attempt.attempt_id} ({latest.candidate_id}) has its lesson: {latest.rule_id}."
+    same = (each.rule_id for each in failed if each.candidate_id == latest.candidate_id)
+    if rule_id := next(filter(None, same), ""):
+        msg = f"The latest failure of attempt {attempt.attempt_id} ({latest.candidate_id}) has its lesson: {rule_id}."
         raise RequestError(msg, f"{again}; review_rules rewords a rule.")
     return latest
 

@@ -236,7 +236,9 @@ class Rules(Protocol):
         """Return what the source of a candidate shows that a rule says cannot be done; see `RuleService.warnings`."""
         ...
 
-    async def lesson(self, outcome_or_candidate_id: Outcome | str, text: str, agent: str) -> RuleView:
+    async def lesson(
+        self, outcome_or_candidate_id: Outcome | str, text: str, agent: str, *, task_id: str = ""
+    ) -> RuleView:
         """Take an agent's wording of what one of its own failures teaches.
 
         Raises:
@@ -245,8 +247,8 @@ class Rules(Protocol):
         """
         ...
 
-    async def teaches(self, candidate_id: str) -> bool:
-        """Tell whether a candidate has a failure that a lesson can be about."""
+    async def teaches(self, candidate_id: str, task_id: str) -> bool:
+        """Tell whether a candidate failed on a task in a way that teaches, and has no lesson for that yet."""
         ...
 
 

@@ -17,13 +17,16 @@ from adaexplore_mcp.rules import (
     cleaned,
     kind_of,
     objections,
+    own_words,
     wording,
 )
 from adaexplore_mcp.services.messages import not_found, shortened
 from adaexplore_mcp.services.ruleviews import is_visible, view
 
-__all__ = ["NO_RULE", "Describe", "Rulebook", "TaskTraits", "applies", "named", "worded"]
+__all__ = ["NO_RULE", "Describe", "Rulebook", "TaskTraits", "applies", "named"]
 
+MOST_KERNELS = 8
+"""Of a rule: the latest of those that broke it, whose names may not stand in its text."""
 NO_RULE = "Call get_skill_rules for the ids of rules."
 
 
@@ -60,6 +63,7 @@ class Rulebook:
 
     def __init__(self, store: Store, describe: Describe = nothing_known) -> None:
         self.table: RuleTable = store.rules
+        self._kernels = store.evaluations
         self._describe = describe
         self._traits: dict[str, TaskTraits] = {}
         self._seeding = anyio.Lock()
@@ -78,6 +82,20 @@ class Rulebook:
             NotFoundError: There is none with this id; names the nearest.
             RequestError: It was merged, or no id was given; names the parameter.
         """
+        rule = await self.found(rule_id, parameter)
+        if rule.merged_into:
+            raise RequestError(
+                f"Rule {rule_id} was merged into {rule.merged_into}.", f"Use {rule.merged_into}."
+            )
+        return rule
+
+    async def found(self, rule_id: str, parameter: str = "rule_id") -> RuleRecord:
+        """Return a rule, also one that was merged into another.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+            RequestError: No id was given; names the parameter.
+        """
         await self.seed()
         rule = await self.table.get(rule_id)
         if rule is None:
@@ -85,11 +103,46 @@ class Rulebook:
             if not rule_id:
                 raise RequestError(f"{parameter} is missing.", NO_RULE)
             raise not_found("rule", rule_id, [each.rule_id for each in rules], NO_RULE)
-        if rule.merged_into:
-            raise RequestError(
-                f"Rule {rule_id} was merged into {rule.merged_into}.", f"Use {rule.merged_into}."
-            )
         return rule
+
+    async def worded(self, text: str, kernels: Iterable[str], rule: RuleRecord | None = None) -> str:
+        """Return a text as it may be kept for a rule.
+
+        Args:
+            text: As an agent gave it.
+            kernels: Candidates, or nodes of a search, that it is about: their own names and numbers may not stand in it.
+            rule: The rule; what this itself names may.
+
+        Raises:
+            RequestError: It cannot be a rule; says why.
+        """
+        sources = [await self._kernels.candidate(each) for each in dict.fromkeys(kernels)]
+        own = own_words(source for source in sources if source is not None)
+        if rule is not None:
+            known = kind_of(rule.key)
+            own = own.without(
+                f"{rule.text} {rule.key} {' '.join(rule.names)} {known.words if known is not None else ''}"
+            )
+        text = cleaned(text)
+        if reasons := objections(text, own=own):
+            raise RequestError(
+                f"{shortened(text)} cannot be the text of a rule: {'; '.join(reasons[:3])}.",
+                'Say what cannot be done in one sentence that begins "You cannot", grounded in the error message alone.',
+            )
+        return text
+
+    async def reworded(self, text: str, rule: RuleRecord) -> str:
+        """Return new words for a rule as they may be kept: without what belongs to the kernels behind it.
+
+        Raises:
+            RequestError: They cannot be a rule's; says why.
+        """
+        failures = await self.table.failures(rule_id=rule.rule_id, limit=MOST_KERNELS)
+        kernels = [each.candidate_id for each in failures]
+        details = await self.table.details([rule])
+        for speed in details[rule.rule_id].speeds[:MOST_KERNELS]:
+            kernels += (speed.node_id, speed.parent_id)
+        return await self.worded(text, kernels, rule)
 
     async def view(self, rule: RuleRecord, summary: str, *, reason: bool = False) -> RuleView:
         """Return a rule as it is shown, to a person and who proposed a change with the reason for it."""
@@ -192,18 +245,3 @@ def _shipped(starter: Starter) -> NewRule:
 def applies(rule: RuleRecord, sighting: Sighting) -> bool:
     """Tell whether a rule is about what a source shows."""
     return rule.key == sighting.key and (not sighting.name or sighting.name in rule.names)
-
-
-def worded(text: str) -> str:
-    """Return a text as it may be kept.
-
-    Raises:
-        RequestError: It cannot be a rule; says why.
-    """
-    text = cleaned(text)
-    if reasons := objections(text):
-        raise RequestError(
-            f"{shortened(text)} cannot be the text of a rule: {'; '.join(reasons[:3])}.",
-            'Say what cannot be done in one sentence that begins "You cannot", grounded in the error message alone.',
-        )
-    return text

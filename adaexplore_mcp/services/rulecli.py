@@ -49,6 +49,11 @@ async def _review(
     if not rule_id:
         waiting = await rules.reviews.pending()
         lines = [line for each in waiting for line in _lines(each)]
+        lines += [
+            f"merged by {each.agent or 'nobody named'}, {_when(each.merged_at)}: {each.text} [{each.rule_id}] into "
+            f"{each.into_id}; undo it with: adaexplore-mcp rules review {each.rule_id} restore"
+            for each in await rules.reviews.merges()
+        ]
         lines.append(
             f"{len(waiting)} rules wait for a person: adaexplore-mcp rules review RULE_ID confirm|retire|accept|decline"
         )
@@ -56,9 +61,10 @@ async def _review(
     if decision in {"", "history"}:
         lines = _lines(await rules.reviews.one(rule_id))
         for change in reversed(await services.store.rules.changes(rule_id)):
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.changed_at))
             detail = ", ".join(f"{name}={value}" for name, value in change.detail.items())
-            lines.append(f"  {when}  {change.action} by {change.agent or 'nobody named'}: {detail[:200]}")
+            lines.append(
+                f"  {_when(change.changed_at)}  {change.action} by {change.agent or 'nobody named'}: {detail[:200]}"
+            )
         return lines, True
     return _lines(await rules.reviews.decide(rule_id, decision, arguments["who"])), True
 
@@ -112,6 +118,10 @@ async def _probe(rules: RuleService) -> tuple[list[str], bool]:
     lines += [f"  names that exist: {', '.join(names)} [{rule.rule_id}]" for rule, names in seen.present]
     lines += [f"  unclear: {rule.text} [{rule.rule_id}]: {how}" for rule, how in seen.unclear]
     return lines, not seen.unclear
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _lines(rule: RuleView) -> list[str]:

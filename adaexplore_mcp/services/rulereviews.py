@@ -3,17 +3,19 @@
 import json
 
 from adaexplore_mcp.errors import RequestError
-from adaexplore_mcp.memory_store import RuleRecord
+from adaexplore_mcp.memory_store import Merge, NewRule, RuleRecord
 from adaexplore_mcp.models import Question, Review, RuleView
-from adaexplore_mcp.rules import cleaned, probe_of
+from adaexplore_mcp.rules import Place, cleaned, of_many_causes, probe_of, words_digest
 from adaexplore_mcp.services.messages import shortened
-from adaexplore_mcp.services.rulebook import Rulebook, worded
+from adaexplore_mcp.services.rulebook import Rulebook
 from adaexplore_mcp.services.ruleviews import place_of, view, vouched
 
-__all__ = ["RuleReviews", "reworded"]
+__all__ = ["RuleReviews", "lesson_apart", "live", "replaced", "reworded"]
 
 MIN_SUPPORT = 3
 BY_HAND = "adaexplore-mcp rules review"
+WORDS_OF_A_LABEL = 2
+"""Of another agent's label: more of them may be a sentence."""
 DECIDED = {"retire": "retired", "confirm": "confirmed"}
 """State of a rule for which a proposal was accepted, by its action; any other one rewords it."""
 
@@ -35,11 +37,12 @@ class RuleReviews:
             NotFoundError: There is no such rule.
             RequestError: The change cannot be made; says why.
         """
-        rule = await self._book.known(review.rule_id)
+        rule = await self._changeable(review)
         table = self._book.table
+        proposes = review.action.startswith("propose_")
         match review.action:
             case "reword":
-                text = worded(review.text)
+                text = await self._book.reworded(review.text, rule)
                 columns = reworded(rule, text, review.agent)
                 changed = await table.change(
                     rule.rule_id,
@@ -49,13 +52,14 @@ class RuleReviews:
                     known=rule,
                     **columns,
                 )
+                proposes = "proposed" in columns
                 done = (
-                    "Reworded."
-                    if "text" in columns
-                    else "Kept as a proposal: a person decides about this rule."
+                    f"Kept as a proposal: a person decides about this rule.{replaced(rule)}"
+                    if proposes
+                    else "Reworded."
                 )
             case "merge":
-                into = await self._book.known(review.into, "into")
+                into = live(await self._book.known(review.into, "into"))
                 if into.rule_id == rule.rule_id:
                     raise RequestError(
                         f"Rule {rule.rule_id} cannot be merged into itself.", "Give another rule as into."
@@ -91,10 +95,20 @@ class RuleReviews:
                     review.agent,
                     {"reason": reason},
                     known=rule,
-                    proposed=_proposal(review),
+                    proposed=_proposed(action, reason, review.agent),
                 )
-                done = f"Proposed; a person decides with `{BY_HAND} {rule.rule_id} accept`."
-        return await self._book.view(changed, done, reason=review.action.startswith("propose_"))
+                done = f"Proposed; a person decides with `{BY_HAND} {rule.rule_id} accept`.{replaced(rule)}"
+        return await self._book.view(changed, done, reason=proposes)
+
+    async def _changeable(self, review: Review) -> RuleRecord:
+        """Return the rule that an agent wants to change, where it may.
+
+        Raises:
+            NotFoundError: There is no such rule.
+            RequestError: It was merged, or a person retired it: an agent may only propose to have it back.
+        """
+        rule = await self._book.known(review.rule_id)
+        return rule if review.action == "propose_confirm" else live(rule)
 
     async def question(self, review: Review) -> Question | None:
         """Return what a person is to be asked about a change before it is made; None where none has to decide.
@@ -105,10 +119,10 @@ class RuleReviews:
         """
         if review.action == "merge":
             return None
-        rule = await self._book.known(review.rule_id)
+        rule = await self._changeable(review)
         if review.action == "reword":
-            text = worded(review.text)
-            if not vouched(rule):
+            text = await self._book.reworded(review.text, rule)
+            if not _is_a_persons(rule):
                 return None
             asked, why = "be worded anew", f"New words: {text}"
         else:
@@ -147,7 +161,9 @@ class RuleReviews:
             )
         await self.review(review)
         rule = await self._book.known(review.rule_id)
-        said = json.loads(_proposal(review))
+        action = review.action.removeprefix("propose_")
+        text = cleaned(review.text) if action == "reword" else _reason(review)
+        said = json.loads(_proposed(action, text, review.agent))
         if (rule.text, rule.state, rule.proposed) != (before.text, before.state, said):
             raise RequestError(
                 f"Another change of rule {rule.rule_id} was proposed meanwhile.",
@@ -155,11 +171,13 @@ class RuleReviews:
             )
         decided = await self._decide(rule, "accept" if agreed else "decline", who)
         return decided.model_copy(
-            update={"summary": f"A person {'agreed' if agreed else 'declined'}: the rule is {decided.state}."}
+            update={
+                "summary": f"A person {'agreed' if agreed else 'declined'}: the rule is {decided.state}.{replaced(before)}"
+            }
         )
 
     async def decide(self, rule_id: str, action: str, who: str) -> RuleView:
-        """Do what only a person may do: confirm or retire a rule, accept or decline what an agent proposed.
+        """Do what only a person may do: confirm or retire a rule, bring it back, accept or decline what an agent proposed.
 
         Args:
             rule_id: The rule.
@@ -168,9 +186,14 @@ class RuleReviews:
 
         Raises:
             NotFoundError: There is no such rule.
-            RequestError: There is nothing proposed.
+            RequestError: There is nothing proposed, or it was merged.
         """
-        return await self._decide(await self._book.known(rule_id), action, who)
+        rule = await (self._book.found if action == "restore" else self._book.known)(rule_id)
+        if rule.merged_into:
+            back = await self._book.table.restore(rule, who)
+            done = f"restore: it is no part of {rule.merged_into} any more, and has its own failures again."
+            return await self._book.view(back, done, reason=True)
+        return await self._decide(rule, action, who)
 
     async def _decide(self, rule: RuleRecord, action: str, who: str) -> RuleView:
         """Decide about a rule as it was seen."""
@@ -205,12 +228,16 @@ class RuleReviews:
         return await self._book.view(changed, f"{action}: done.", reason=True)
 
     async def one(self, rule_id: str) -> RuleView:
-        """Return one rule.
+        """Return one rule, also one that was merged into another.
 
         Raises:
             NotFoundError: There is no such rule.
         """
-        return await self._book.view(await self._book.known(rule_id), "", reason=True)
+        return await self._book.view(await self._book.found(rule_id), "", reason=True)
+
+    async def merges(self) -> list[Merge]:
+        """Return the rules that were merged last, for a person to look at and undo."""
+        return await self._book.table.merges()
 
     async def pending(self) -> list[RuleView]:
         """Return the rules for which something is proposed, and unverified ones with support, for a person to decide."""
@@ -235,18 +262,59 @@ def _reason(review: Review) -> str:
     return cleaned(review.text)[:200]
 
 
-def _proposal(review: Review) -> str:
-    """Return what is kept of a change that a person decides about."""
-    action = review.action.removeprefix("propose_")
-    return _proposed(action, worded(review.text) if action == "reword" else _reason(review), review.agent)
-
-
 def _proposed(action: str, text: str, agent: str) -> str:
+    """Return what is kept of a change that a person decides about."""
     return json.dumps({"action": action, "text": text, "agent": agent})
 
 
+def live(rule: RuleRecord) -> RuleRecord:
+    """Return a rule that agents may change.
+
+    Raises:
+        RequestError: A person retired it.
+    """
+    if rule.state != "retired":
+        return rule
+    raise RequestError(
+        f"A person retired rule {rule.rule_id}, so it stays as it is.",
+        f"A person brings it back with `{BY_HAND} {rule.rule_id} restore`; review_rules can propose_confirm it.",
+    )
+
+
+def _is_a_persons(rule: RuleRecord) -> bool:
+    """Tell whether a person decides about the words of a rule: somebody vouches for them, or they stand for many causes."""
+    return vouched(rule) or of_many_causes(rule.key)
+
+
+def replaced(rule: RuleRecord) -> str:
+    """Say, behind a sentence, whose proposal a new one takes the place of; empty where none waited."""
+    if not rule.proposed:
+        return ""
+    label = " ".join(cleaned(str(rule.proposed.get("agent", ""))).split()[:WORDS_OF_A_LABEL])[:40]
+    who = f"agent {label!r}" if label else "an agent without a label"
+    return f" It takes the place of a proposal of {who} that waited ({rule.proposed.get('action')}); the history keeps that."
+
+
 def reworded(rule: RuleRecord, text: str, agent: str) -> dict[str, str]:
-    """Return the columns that take a new wording: a proposal where a probe or a person stands behind the old one."""
-    if vouched(rule):
+    """Return the columns that take a new wording: a proposal where a person decides about it."""
+    if _is_a_persons(rule):
         return {"proposed": _proposed("reword", text, agent)}
     return {"text": text, "wording": "agent"}
+
+
+def lesson_apart(rule: RuleRecord, text: str) -> NewRule:
+    """Return the rule that a lesson makes beside one that stands for many causes; equal sentences make one rule.
+
+    It holds where the other one does.
+    """
+    place = Place(rule.dtype, rule.device) if place_of(rule) else Place()
+    return NewRule(
+        f"lesson:{words_digest(text)}{place.mark}",
+        rule.subject,
+        text,
+        text,
+        origin=f"lesson about what broke {rule.rule_id}",
+        wording="agent",
+        dtype=place.dtype,
+        device=place.device,
+    )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from adaexplore_mcp.errors import AdaExploreError, RequestError
 from adaexplore_mcp.memory_store import (
+    Failing,
     NewRule,
     NodeRecord,
     RuleBrief,
@@ -34,6 +35,7 @@ from adaexplore_mcp.rules import (
     holds_at,
     kind_of,
     observed,
+    of_many_causes,
     probe_of,
     read,
     score,
@@ -48,10 +50,9 @@ from adaexplore_mcp.services.rulebook import (
     TaskTraits,
     applies,
     nothing_known,
-    worded,
 )
 from adaexplore_mcp.services.rulechecks import RuleChecks
-from adaexplore_mcp.services.rulereviews import RuleReviews, reworded
+from adaexplore_mcp.services.rulereviews import RuleReviews, lesson_apart, live, replaced, reworded
 from adaexplore_mcp.services.rulesets import RuleSets
 from adaexplore_mcp.services.ruleviews import as_line, view, vouched
 from adaexplore_mcp.services.speedlessons import SpeedLessons
@@ -67,6 +68,8 @@ WORDLESS = "other:"
 WORDS_WANTED = " Words for it are wanted: adapt_on_task with node_id {} and lesson."
 CONSIDERED = 2
 """Times as many rules as are asked for whose measured use takes part in their rank."""
+MOST_FAILURES = 1000
+"""Of one candidate: each time that it is judged anew is one."""
 OTHERWISE: tuple[Subject, ...] = ("numeric", "resource", "performance")
 """Subjects of rules that no message makes and that are kept for their ranking."""
 ORDER = {starter.key: place for place, starter in enumerate(STARTERS)}
@@ -209,13 +212,16 @@ class RuleService:
             if rule is not None and applies(rule, sighting) and rule.state != "confirmed":
                 await self._book.table.check(rule.rule_id, triton, holds=False, how="a right kernel")
 
-    async def lesson(self, outcome_or_candidate_id: Outcome | str, text: str, agent: str) -> RuleView:
+    async def lesson(
+        self, outcome_or_candidate_id: Outcome | str, text: str, agent: str, *, task_id: str = ""
+    ) -> RuleView:
         """Take an agent's wording of what one of its own failures teaches, or what a step of a search did to the speed.
 
         Args:
             outcome_or_candidate_id: The failing attempt, or a node of a search.
             text: One sentence that begins "You cannot".
             agent: Label of who asks: that of the attempt.
+            task_id: On which it failed; empty for any.
 
         Raises:
             NotFoundError: No such attempt.
@@ -223,13 +229,38 @@ class RuleService:
         """
         given = outcome_or_candidate_id
         candidate_id = given.candidate_id if isinstance(given, Outcome) else given
+        task_id = given.task_id if isinstance(given, Outcome) else task_id
         if (node := await self._node(candidate_id)) is not None:
             candidate_id = node.candidate_id
-        failures = await self._book.table.failures(candidate_id=candidate_id) if candidate_id else []
-        if isinstance(given, Outcome):
-            failures = [each for each in failures if each.task_id == given.task_id]
         if node is not None and node.tree.status == "correct":
             return await self._speeds.lesson(node, text, agent)
+        failure = await self._untaught(candidate_id, task_id, agent)
+        rule = await self._book.known(failure.rule_id)
+        text = await self._book.worded(text, [candidate_id], rule)
+        apart = lesson_apart(rule, text) if of_many_causes(rule.key) else None
+        columns = reworded(live(rule), text, agent) if apart is None else {}
+        changed = await self._book.table.teach(failure.number, rule, agent, text, apart=apart, **columns)
+        if changed is None:
+            raise RequestError(f"Candidate {candidate_id} has its lesson for this task already.", NO_RULE)
+        if apart is not None:
+            done = (
+                f"Rule {rule.rule_id} says what failed and not why, so its words stay; the lesson "
+                f"{'supports' if changed.hits > 1 else 'is'} a rule of its own, {changed.rule_id}."
+            )
+        elif "text" in columns:
+            done = "The lesson was kept."
+        else:
+            done = f"The lesson was kept as a proposal: a person decides about this rule.{replaced(rule)}"
+        return await self._book.view(changed, done, reason="proposed" in columns)
+
+    async def _untaught(self, candidate_id: str, task_id: str, agent: str) -> Failing:
+        """Return the failure of an agent's candidate that a lesson is about.
+
+        Raises:
+            NotFoundError: No such candidate.
+            RequestError: It did not fail, is someone else's, has its lesson, or its rule was retired.
+        """
+        failures = await self._failures(candidate_id, task_id)
         if not failures:
             await known_candidate(self._store, candidate_id, "Give the candidate_id of a failing attempt.")
             raise RequestError(
@@ -242,30 +273,34 @@ class RuleService:
                 f"Candidate {candidate_id} was sent under another label than {shortened(agent)}.",
                 "Give lessons for your own attempts, under the label (agent) they were sent with.",
             )
-        failure = mine[0]
-        text = worded(text)
-        rule = await self._book.known(failure.rule_id)
-        if failure.lesson:
+        taught = {each.task_id: each for each in failures if each.lesson}
+        failure = next((each for each in mine if each.task_id not in taught), None)
+        if failure is None:
+            known = taught[mine[0].task_id]
             raise RequestError(
-                f"Candidate {candidate_id} has its lesson already: {failure.lesson}",
-                f"Reword it with review_rules(rule_id={rule.rule_id!r}, action='reword', text=…).",
+                f"Candidate {candidate_id} has its lesson already: {known.lesson}",
+                f"Reword it with review_rules(rule_id={known.rule_id!r}, action='reword', text=…).",
             )
-        columns = reworded(rule, text, agent)
-        changed = await self._book.table.teach(failure.number, rule, agent, text, **columns)
-        if changed is None:
-            raise RequestError(f"Candidate {candidate_id} has its lesson already.", NO_RULE)
-        return await self._book.view(
-            changed, "The lesson was kept" + ("." if "text" in columns else " as a proposal.")
-        )
+        return failure
+
+    async def _failures(self, candidate_id: str, task_id: str) -> list[Failing]:
+        if not candidate_id:
+            return []
+        failures = await self._book.table.failures(candidate_id=candidate_id, limit=MOST_FAILURES)
+        return [each for each in failures if each.task_id == task_id or not task_id]
 
     async def _node(self, node_id: str) -> NodeRecord | None:
         """Return the node of a search that an id names."""
         handle = read_node_handle(node_id)
         return (await self._store.runs.nodes(handle[0], [handle[1]])).get(handle[1]) if handle else None
 
-    async def teaches(self, candidate_id: str) -> bool:
-        """Tell whether a candidate has a failure that a lesson can be about."""
-        return bool(await self._book.table.failures(candidate_id=candidate_id, limit=1))
+    async def teaches(self, candidate_id: str, task_id: str) -> bool:
+        """Tell whether a candidate failed on a task in a way that teaches, and has no lesson for that yet."""
+        failures = await self._failures(candidate_id, task_id)
+        if not failures or any(each.lesson for each in failures):
+            return False
+        rule = await self._book.known(failures[0].rule_id)
+        return rule.state != "retired" or of_many_causes(rule.key)
 
     # --- asking
 

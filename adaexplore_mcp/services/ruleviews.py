@@ -38,7 +38,7 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str, *, reason: bool = 
         rule: The rule.
         details: What else is known of it.
         triton: The version that is installed.
-        reason: Show why a change was proposed: an agent's words, for who proposed it and for a person.
+        reason: Show what was proposed and why: an agent's words, for who proposed it and for a person.
     """
     where = [rule.origin]
     holds_for = place_of(rule)
@@ -76,7 +76,7 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str, *, reason: bool = 
         holds_for=holds_for,
         fix=details.fix,
         measured=_measured(details),
-        proposed=proposal_of(rule, reason=reason),
+        proposed=proposal_of(rule) if reason else "",
     )
 
 
@@ -119,16 +119,11 @@ def _measured(details: RuleDetails) -> str:
     return f"{before}, {details.broken_after} of {details.kernels_after} where it was"
 
 
-def proposal_of(rule: RuleRecord, *, reason: bool = False) -> str:
-    """Return the change that waits for a person, in words; empty where there is none.
-
-    New words passed the checks of a rule's text. A reason did not, nor did a label, so other agents are not given them.
-    """
+def proposal_of(rule: RuleRecord) -> str:
+    """Return the change that waits for a person, in words; empty where there is none."""
     if not rule.proposed:
         return ""
     action, text, agent = (str(rule.proposed.get(name, "")) for name in ("action", "text", "agent"))
-    if not reason:
-        return f"{action}: {cleaned(text)[:200]}" if action == "reword" else action
     said = f": {cleaned(text)[:200]}" if text else ""
     return f"{action} by {cleaned(agent)[:40] or 'an agent'}{said}"
 

@@ -4,16 +4,13 @@ Kept for the GPU and the dtype on which it was measured, with the ratio as evide
 measurements whose intervals lie apart there is no lesson.
 """
 
-import hashlib
-import re
-
 from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store import NewRule, NodeRecord, RunTable, SpeedChange, Store, node_handle
 from adaexplore_mcp.models import RuleView, Timing
-from adaexplore_mcp.rules import PERFORMANCE, Place, SpeedRatio, bound, compared
+from adaexplore_mcp.rules import PERFORMANCE, Place, SpeedRatio, bound, compared, words_digest
 from adaexplore_mcp.search import ROOT
 from adaexplore_mcp.services.messages import shortened
-from adaexplore_mcp.services.rulebook import Rulebook, worded
+from adaexplore_mcp.services.rulebook import Rulebook
 
 __all__ = ["SpeedLessons", "step_ratio"]
 
@@ -76,18 +73,17 @@ class SpeedLessons:
             raise RequestError(f"Nothing is known of what the step to node {node_id} did: {ratio}.", ONLY)
         if not ratio.sure:
             raise RequestError(f"Node {node_id} is {ratio} as its parent: that may be neither.", ONLY)
-        text = worded(text)
+        parent_id = node_handle(record.run_id, record.tree.parent)
+        text = await self._book.worded(text, (node_id, parent_id))
         run = await self._runs.get(record.run_id)
         assert run is not None, record.run_id
         traits = await self._book.traits(run.task_id)
         # The same sentence again is support for the same rule; another one is a rule of its own until they are merged.
-        words = re.sub(r"\W+", " ", text.lower()).strip()
-        digest = hashlib.sha256(words.encode()).hexdigest()[:12]
-        key, place = bound(f"{PERFORMANCE}:{digest}", Place(traits.dtype, ratio.device))
+        key, place = bound(f"{PERFORMANCE}:{words_digest(text)}", Place(traits.dtype, ratio.device))
         rule = NewRule(key, PERFORMANCE, text, text, wording="agent", dtype=place.dtype, device=place.device)
         change = SpeedChange(
             node_id=node_id,
-            parent_id=node_handle(record.run_id, record.tree.parent),
+            parent_id=parent_id,
             task_id=run.task_id,
             agent=agent,
             ratio=ratio.ratio,

@@ -135,6 +135,27 @@ async def test_merging_takes_the_measurements_along_and_stays_within_one_dtype(b
         await bench.rules.reviews.review(wrong)
 
 
+async def test_measurements_come_back_with_the_rule_that_a_merge_took(bench):
+    told = []
+    for number, text in enumerate((LESSON, LESSON.replace("long", "wide"))):
+        answer = await bench.stepped(await bench.task(f"t{number}"), 2.0, 1.0)
+        told.append(await bench.rules.lesson(answer.node_id, text, "me"))
+    merge = Review(rule_id=told[0].rule_id, action="merge", into=told[1].rule_id, agent="me")
+    await bench.rules.reviews.review(merge)
+    back = await bench.rules.reviews.decide(told[0].rule_id, "restore", "Ada")
+    other = await bench.rules.reviews.one(told[1].rule_id)
+    for rule in (back, other):
+        assert rule.support == 1
+        assert "a step made a right kernel 0.5 times as fast" in rule.provenance
+
+
+async def test_a_lesson_about_speed_names_nothing_of_the_two_kernels(bench):
+    node_id = (await bench.stepped(await bench.task("one"), 2.0, 1.0)).node_id
+    with pytest.raises(RequestError, match="something of one kernel") as raised:
+        await bench.rules.lesson(node_id, "You cannot keep IS in one program without losing bandwidth.", "me")
+    assert "'IS'" in str(raised.value)
+
+
 async def test_a_failing_kernel_of_a_search_teaches_by_its_node(bench):
     task_id = await bench.task("one")
     answer = await bench.ask(task_id=task_id)

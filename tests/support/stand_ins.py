@@ -317,7 +317,7 @@ class StandInLessons:
 
     rules: list = field(default_factory=list)
 
-    async def lesson(self, outcome_or_candidate_id, text, agent):
+    async def lesson(self, outcome_or_candidate_id, text, agent, *, task_id=""):
         if not text.startswith("You cannot "):
             raise RequestError('It must begin with "You cannot ".', "Word it again.")
         rule = RuleView(rule_id=f"rule_{len(self.rules)}", rule=text, provenance=f"told by {agent}")
@@ -327,7 +327,7 @@ class StandInLessons:
     async def rules_for(self, *, task_id="", limit=20):
         return self.rules[:limit]
 
-    async def teaches(self, candidate_id):
+    async def teaches(self, candidate_id, task_id):
         return True
 
 

@@ -205,6 +205,14 @@ async def test_a_lesson_without_a_failure_or_given_twice_is_refused(client):
     assert "has its lesson: rule_0" in await refused(client, attempt_id=attempt_id, lesson=LESSON)
 
 
+async def test_a_kernel_that_is_sent_again_has_its_lesson_still(client):
+    attempt_id = (await adapt(client))["attempt_id"]
+    await adapt(client, attempt_id=attempt_id, kernel=kernel("incorrect"))
+    await adapt(client, attempt_id=attempt_id, lesson=LESSON)
+    await adapt(client, attempt_id=attempt_id, kernel=kernel("incorrect"))
+    assert "has its lesson: rule_0" in await refused(client, attempt_id=attempt_id, lesson=LESSON)
+
+
 async def test_a_refused_lesson_leaves_the_failure_open(client):
     attempt_id = (await adapt(client))["attempt_id"]
     await adapt(client, attempt_id=attempt_id, kernel=kernel("incorrect"))
