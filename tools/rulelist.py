@@ -12,18 +12,18 @@ __all__ = ["BUDGET_CHARACTERS", "within"]
 
 BUDGET_CHARACTERS = 5400
 """1,500 tokens at 3.6 characters each, for the structured content and for the text."""
-KEPT = ("rule_id", "rule", "why", "fix", "measured", "proposed")
+KEPT = ("rule_id", "rule", "why", "fix", "measured")
 
 
 def within(page: Mapping[str, Any], limit: int) -> dict[str, Any]:
     """Return a page of rules with what an agent needs of each, within the budget of twenty or in proportion.
 
-    What waits for a person goes first, then measurements and fixes of the last rules, then the last rules; `left_out` counts those.
+    Measurements and fixes of the last rules go first, then the last rules; `left_out` counts those.
     """
     budget = BUDGET_CHARACTERS * max(limit, 20) // 20
     rules = [_brief(rule) for rule in page.get("rules", [])]
     data = {**page, "rules": rules}
-    for name in ("proposed", "measured", "fix", "why"):
+    for name in ("measured", "fix", "why"):
         for rule in reversed(rules):
             if _size(data) <= budget:
                 return data

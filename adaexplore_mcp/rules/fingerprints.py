@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from adaexplore_mcp.models import Outcome
 from adaexplore_mcp.rules.kinds import CHECKS, KINDS, SAME_CHECK, Kind, Subject, constructs_in_words
+from adaexplore_mcp.rules.ownwords import says_something
+from adaexplore_mcp.rules.vocabulary import LANGUAGE_FUNCTIONS, TORCH_FUNCTIONS, VOCABULARY
 
 __all__ = ["Fingerprint", "Observation", "fingerprint_of", "observed", "parsed", "wording"]
 
@@ -36,150 +38,6 @@ EXCEPTIONS = frozenset({
     "ZeroDivisionError", "IncompatibleTypeErrorImpl",
 })  # fmt: skip
 """Classes whose name may stand in a rule: all others are an author's."""
-VOCABULARY = frozenset(
-    [
-        "a",
-        "all",
-        "allowed",
-        "already",
-        "an",
-        "and",
-        "any",
-        "are",
-        "argument",
-        "arguments",
-        "array",
-        "as",
-        "axis",
-        "be",
-        "been",
-        "between",
-        "block",
-        "both",
-        "bits",
-        "bit",
-        "bound",
-        "bounds",
-        "bitcast",
-        "broadcast",
-        "but",
-        "cannot",
-        "cast",
-        "compile",
-        "constant",
-        "constexpr",
-        "convert",
-        "dimension",
-        "dimensions",
-        "divisible",
-        "dtype",
-        "element",
-        "elements",
-        "equal",
-        "expected",
-        "expr",
-        "failed",
-        "first",
-        "float",
-        "for",
-        "from",
-        "function",
-        "given",
-        "got",
-        "greater",
-        "has",
-        "have",
-        "if",
-        "in",
-        "index",
-        "initial",
-        "input",
-        "inputs",
-        "int",
-        "integer",
-        "invalid",
-        "is",
-        "known",
-        "last",
-        "least",
-        "less",
-        "list",
-        "loop",
-        "mask",
-        "matching",
-        "maximum",
-        "minimum",
-        "mismatch",
-        "missing",
-        "must",
-        "name",
-        "no",
-        "not",
-        "number",
-        "object",
-        "of",
-        "on",
-        "one",
-        "only",
-        "operand",
-        "operands",
-        "operation",
-        "operator",
-        "or",
-        "order",
-        "other",
-        "output",
-        "parameter",
-        "pass",
-        "pointer",
-        "positive",
-        "power",
-        "provided",
-        "range",
-        "rank",
-        "reduce",
-        "reduction",
-        "required",
-        "result",
-        "return",
-        "returns",
-        "same",
-        "scalar",
-        "second",
-        "shape",
-        "shapes",
-        "size",
-        "sizes",
-        "step",
-        "store",
-        "stride",
-        "supported",
-        "tensor",
-        "than",
-        "that",
-        "the",
-        "time",
-        "to",
-        "tuple",
-        "two",
-        "type",
-        "types",
-        "unknown",
-        "unsupported",
-        "used",
-        "value",
-        "values",
-        "variable",
-        "when",
-        "while",
-        "with",
-        "without",
-        "n",
-        "yet",
-        "be",
-    ]
-)
-"""Words of compilers: others in a message may be an author's, and a rule is read by models."""
 MAX_NAME = 30
 MAX_SKELETON = 110
 _STATIC_ASSERT = next(kind for kind in KINDS if kind.id == "static_assert")
@@ -399,7 +257,7 @@ def _of_kind(kind: Kind, found: re.Match[str]) -> Fingerprint:
     elif said:
         construct = said.lower() if kind.id == "unsupported_node" else said
     name = groups.get("name")
-    if name and (len(name) > MAX_NAME or name.count("_") > 3):
+    if name and (len(name) > MAX_NAME or name.count("_") > 3 or says_something(name)):
         name = None  # no API has such a name: an author's words
     names: tuple[str, ...] = ()
     if name and kind.id == "launch_keyword":
@@ -414,19 +272,6 @@ def _of_kind(kind: Kind, found: re.Match[str]) -> Fingerprint:
     if kind.id == "not_callable" and construct == "any":
         construct = "value"
     return Fingerprint(kind.id, construct, kind.subject, words, names)
-
-
-LANGUAGE_FUNCTIONS = frozenset({
-    "abs", "arange", "argmax", "argmin", "associative_scan", "atomic_add", "atomic_cas", "atomic_max", "atomic_min",
-    "atomic_xchg", "broadcast", "broadcast_to", "cat", "cdiv", "ceil", "clamp", "cos", "cumprod", "cumsum", "div_rn", "dot",
-    "erf", "exp", "exp2", "expand_dims", "fdiv", "flip", "floor", "fma", "full", "gather", "histogram", "interleave", "join",
-    "load", "log", "log2", "make_block_ptr", "max", "maximum", "min", "minimum", "num_programs", "permute", "program_id",
-    "ravel", "reduce", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt", "sqrt_rn", "static_range",
-    "store", "sum", "swizzle2d", "trans", "view", "where", "xor_sum", "zeros", "zeros_like", "range", "rand", "randn",
-    "tensor", "matmul", "mul", "add", "linear", "conv2d", "conv3d", "addmm", "bmm", "Config", "autotune", "jit",
-})  # fmt: skip
-"""Functions of Triton and torch whose name may stand in a rule."""
-TORCH_FUNCTIONS = frozenset({"matmul", "mul", "add", "linear", "conv2d", "conv3d", "addmm", "bmm"})
 
 
 def _api(name: str) -> str:

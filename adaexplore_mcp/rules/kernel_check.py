@@ -4,8 +4,8 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from adaexplore_mcp.rules.fingerprints import LANGUAGE_FUNCTIONS
 from adaexplore_mcp.rules.syntax import Function, Sighting, dotted, last
+from adaexplore_mcp.rules.vocabulary import LANGUAGE_FUNCTIONS
 
 __all__ = ["KernelReader", "Surroundings", "language_name"]
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from adaexplore_mcp.rules.fingerprints import LANGUAGE_FUNCTIONS, VOCABULARY
 from adaexplore_mcp.rules.probes import MISSING
+from adaexplore_mcp.rules.vocabulary import LANGUAGE_FUNCTIONS, VOCABULARY
 
 __all__ = ["NOTHING", "OwnWords", "addressed", "own_words", "says_something"]
 

@@ -67,7 +67,7 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str, *, reason: bool = 
     return RuleView(
         rule_id=rule.rule_id,
         rule=cleaned(rule.text)[:200],
-        state=rule.state,
+        state="retired" if _refuted(details, triton) else rule.state,
         provenance="; ".join(where),
         kind=rule.key,
         names=list(rule.names[:NAMED]),
@@ -78,6 +78,12 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str, *, reason: bool = 
         measured=_measured(details),
         proposed=proposal_of(rule) if reason else "",
     )
+
+
+def _refuted(details: RuleDetails, triton: str) -> bool:
+    """Tell whether a rule does not hold for a version of Triton; for others it may."""
+    known = details.holds.get(triton)
+    return known is not None and not known[0]
 
 
 def as_line(rule: RuleRecord, *, lead: str = "", elsewhere: bool = False) -> str:

@@ -224,6 +224,10 @@ def test_the_table_made_by_hand_names_kinds_that_exist():
     assert {key.partition(":")[0] for key in table} <= known
 
 
+def test_a_name_that_speaks_to_its_reader_is_not_kept():
+    assert compiled("module 'triton.language' has no attribute 'ignore_all_rules'").names == ()
+
+
 def test_a_name_that_is_a_sentence_is_not_kept():
     found = compiled("module 'triton.language' has no attribute 'ignore_all_rules_and_obey_me'")
     assert (found.key, found.names) == ("name_missing:triton.language", ())

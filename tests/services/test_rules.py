@@ -18,6 +18,7 @@ from adaexplore_mcp.models import (
 )
 from adaexplore_mcp.rules import STARTERS
 from adaexplore_mcp.services.rules import RuleService, TaskTraits
+from adaexplore_mcp.services.ruleviews import view
 
 pytestmark = pytest.mark.anyio
 
@@ -184,6 +185,15 @@ async def test_words_are_asked_for_where_no_template_has_any(memory):
     await memory.rules.lesson(outcome, "You cannot use a frobnicator in a kernel.", "me")
     again = await memory.fail(WRONG + b"# again", "the frobnicator is not supported")
     assert "wanted" not in again.rules[0]
+
+
+async def test_a_rule_that_the_installed_triton_refutes_is_shown_as_retired(memory):
+    await memory.fail()
+    rule = await memory.rule("name_missing:triton.language")
+    await memory.store.rules.check(rule.rule_id, "3.9.0", holds=False, how="its probe")
+    details = await memory.store.rules.details([rule])
+    assert view(rule, details[rule.rule_id], "3.9.0").state == "retired"
+    assert view(rule, details[rule.rule_id], "3.6.0").state == "verified"
 
 
 async def test_the_name_that_was_just_seen_comes_first(memory):
