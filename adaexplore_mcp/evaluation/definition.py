@@ -132,6 +132,8 @@ class Plan(Value):
     """Its mean would, everywhere."""
     narrow: bool = False
     """All its values are nearly one."""
+    same_share: float = 0.0
+    """Share of its elements that hold one and the same value; 0 below a half."""
     input_pass: str = ""
     """An input that would."""
     independent: list[str] = []

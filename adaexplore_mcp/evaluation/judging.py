@@ -266,6 +266,7 @@ async def audit(buffers: Buffers, trial: Trial, policy: Policy, accumulation: in
         zeros_pass=reply["zeros_pass"],
         mean_pass=reply["mean_pass"],
         narrow=reply["narrow"],
+        same_share=reply["same_share"],
         input_pass=str(next(iter(reply["input_pass"]), "")),
     )
 

@@ -13,10 +13,42 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Attachment", "Audit", "Trial", "TrialSet", "Weights", "new_seed"]
+__all__ = [
+    "OF_THE_FIRST",
+    "ONLY_TRANSFORMED",
+    "RANDOMISED",
+    "SCHEDULE",
+    "Attachment",
+    "Audit",
+    "Trial",
+    "TrialSet",
+    "Weights",
+    "applicable",
+    "new_seed",
+]
 
 Weights = Literal["constructor", "randomised", "constants randomised", "other seed"]
 """What a trial's parameters hold. Constants are those that the constructor makes the same under every seed."""
+RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
+SCHEDULE: Sequence[tuple[str, Weights, str]] = (
+    ("first inputs", "constructor", "none"),
+    ("other values", "constructor", "none"),
+    ("inputs negated", "constructor", "negated"),
+    ("first inputs, some elements negated", "constructor", "some negated"),
+    ("inputs redrawn within their domains", "constructor", "redrawn"),
+    ("inputs times 3", "constructor", "times 3"),
+    ("inputs times 0.01", "constructor", "times 0.01"),
+    ("whole numbers as inputs", "constructor", "whole numbers"),
+    ("random weights", "randomised", "none"),
+    ("random weights, inputs times 3", "randomised", "times 3"),
+    ("random weights where the constructor's are the same under every seed", "constants randomised", "none"),
+    ("constructor weights under another seed", "other seed", "none"),
+)
+"""Name, weights and transformation of each trial; those that do not apply to a task are left out."""
+OF_THE_FIRST = frozenset({"negated", "some negated"})
+"""Transformations of the very inputs of the first trial: only then is every sign another one, or are most elements equal."""
+ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
+"""With the constructor's weights, a trial of these is left out where no input can be transformed."""
 
 
 def new_id() -> str:
@@ -88,12 +120,14 @@ class Audit:
         zeros_pass: Zeros.
         mean_pass: Their mean, everywhere.
         narrow: Nothing that passes yet, but they are all nearly one value.
+        same_share: Share of their elements that hold one and the same value; 0 below a half.
         input_pass: Name of an input that would.
     """
 
     zeros_pass: bool = False
     mean_pass: bool = False
     narrow: bool = False
+    same_share: float = 0.0
     input_pass: str = ""
 
 
@@ -196,6 +230,27 @@ class TrialSet:
             return
         for attachment in self._attachments:
             attachment.close()
+
+
+def applicable(*, weighted: bool, products: bool, declared: bool) -> list[int]:
+    """Return the positions in `SCHEDULE` of what applies to a task.
+
+    Args:
+        weighted: It has parameters.
+        products: It multiplies matrices, or convolves.
+        declared: Its owner named domains of inputs or parameters.
+    """
+
+    def applies(weights: Weights, transform: str) -> bool:
+        if weights != "constructor" and not weighted:
+            return False
+        if weights == "constructor" and transform == "times 3" and weighted:
+            return False  # it is scaled so with random weights
+        if transform == "whole numbers" and not products:
+            return False
+        return transform != "redrawn" or declared
+
+    return [at for at, (_, weights, transform) in enumerate(SCHEDULE) if applies(weights, transform)]
 
 
 def new_seed() -> int:

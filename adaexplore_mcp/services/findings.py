@@ -1,5 +1,6 @@
 """What registration noticed about a task, in plain words: what a verdict, and a speedup, on it are worth."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from adaexplore_mcp.evaluation.definition import Definition, Plan
@@ -7,6 +8,8 @@ from adaexplore_mcp.evaluation.definition import Definition, Plan
 __all__ = ["findings"]
 
 SHOWN = 8
+MOST_SAME = 0.99
+"""Share of an output that may be one value before that is said: a mask of half of it is usual, a diagonal of 33 rows is 3 %."""
 
 
 def findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:
@@ -70,5 +73,10 @@ def _of_worth(plan: Plan) -> Iterator[str]:
         yield "the mean of the output would pass in its place: a verdict here means little."
     elif plan.narrow:
         yield "all values of the output are nearly the same: errors of its parts hardly show."
+    elif plan.same_share >= MOST_SAME:
+        yield (
+            f"{math.floor(1000 * plan.same_share) / 10:g}% of the output's elements hold one and the same value: a verdict rests "
+            "on the few others."
+        )
     if plan.input_pass:
         yield f"input {plan.input_pass} itself would pass for the output: a candidate need not compute."

@@ -128,6 +128,20 @@ async def test_an_output_that_hardly_needs_computing_is_told(court, expression, 
     assert plan.model_dump()[field] == ("x" if field == "input_pass" else True)
 
 
+async def test_an_output_that_is_nearly_all_one_value_is_told(court):
+    source = "N = 512\ndef op(x):\n    return torch.where(torch.arange(N, device=x.device) < {kept}, x, 0.5)"
+    inputs = "[torch.randn(N, device=device)]"
+    task = function(source.format(kept=3), inputs)
+    (plan,) = await court.examined(task)
+    assert plan.same_share == 509 / 512
+    (said,) = findings(task, [plan])
+    assert "99.4% of the output's elements hold one and the same value" in said
+    task = function(source.format(kept=100), inputs)
+    (plan,) = await court.examined(task)
+    assert plan.same_share == 412 / 512
+    assert not list(findings(task, [plan]))
+
+
 async def test_what_makes_no_difference_to_the_output_is_told(court):
     """A bias before a normalisation cancels out, up to rounding; and an input that is not read at all."""
     task = kernelbench(

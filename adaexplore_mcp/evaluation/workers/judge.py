@@ -203,6 +203,7 @@ class Judge:
             inputs = list(zip(names, self._tensors(request["inputs"], descriptors[1]), strict=True))
         found: dict[str, list[bool]] = {"zeros_pass": [], "mean_pass": [], "narrow": []}
         copies: list[set[str]] = []
+        shares: list[float] = []
 
         def passes(other: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor | None) -> bool:
             accumulation = request["accumulation"]
@@ -215,6 +216,7 @@ class Judge:
             compare(reference, reference, exact, rule, totals=self.totals)
             if not bool(reference.any()):
                 continue
+            shares.append(_share_of_one_value(reference))
             found["zeros_pass"].append(passes(torch.zeros_like(reference), reference, exact))
             if reference.is_floating_point() and reference.numel() > 1:
                 mean = reference.double().mean().to(reference.dtype)
@@ -231,7 +233,7 @@ class Judge:
             )
         same = sorted(set.intersection(*copies)) if copies else []
         said = {name: bool(values) and all(values) for name, values in found.items()}
-        return {**said, "input_pass": same[:1]}, []
+        return {**said, "same_share": min(shares, default=0.0), "input_pass": same[:1]}, []
 
     def _expected(
         self, request: Mapping[str, Any], descriptors: Sequence[int]
@@ -359,6 +361,17 @@ def _is_narrow(tensor: torch.Tensor) -> bool:
     if values.numel() < 2:
         return False
     return bool(values.std() < NARROW * values.square().mean().sqrt())
+
+
+def _share_of_one_value(tensor: torch.Tensor) -> float:
+    """Return the share of elements that hold the commonest value, where that is more than half of them; 0 otherwise."""
+    if tensor.dtype.is_complex or tensor.numel() < 2:
+        return 0.0
+    values = tensor.double()
+    share = (
+        int((values == values.median()).sum()) / values.numel()
+    )  # more than half of them hold it only if the median does
+    return share if share > 0.5 else 0.0
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
