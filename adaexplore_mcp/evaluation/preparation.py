@@ -17,7 +17,18 @@ from adaexplore_mcp.evaluation.judging import check_entries
 from adaexplore_mcp.evaluation.memfiles import seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.task_process import NO_TRICKS, TaskProcess, understood
-from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights, new_seed
+from adaexplore_mcp.evaluation.trials import (
+    OF_THE_FIRST,
+    ONLY_TRANSFORMED,
+    RANDOMISED,
+    SCHEDULE,
+    Attachment,
+    Trial,
+    TrialSet,
+    Weights,
+    applicable,
+    new_seed,
+)
 from adaexplore_mcp.models import Workload
 
 __all__ = ["make_gpu_trials", "make_trials", "trial_count"]
@@ -28,30 +39,10 @@ GPU_TRIALS_S = 5.0  # after this long only the most important trials are still m
 FEWEST_TRIALS = 4
 MOST_BYTES = 1 << 48
 DEPENDENCE_S = 2.0  # for finding out what does not matter
-SCHEDULE: Sequence[tuple[str, Weights, str]] = (
-    ("first inputs", "constructor", "none"),
-    ("other values", "constructor", "none"),
-    ("inputs negated", "constructor", "negated"),
-    ("first inputs, some elements negated", "constructor", "some negated"),
-    ("inputs redrawn within their domains", "constructor", "redrawn"),
-    ("inputs times 3", "constructor", "times 3"),
-    ("inputs times 0.01", "constructor", "times 0.01"),
-    ("whole numbers as inputs", "constructor", "whole numbers"),
-    ("random weights", "randomised", "none"),
-    ("random weights, inputs times 3", "randomised", "times 3"),
-    ("random weights where the constructor's are the same under every seed", "constants randomised", "none"),
-    ("constructor weights under another seed", "other seed", "none"),
-)
-"""Name, weights and transformation of each trial; those that do not apply to a task are left out."""
 IMPORTANCE = (0, 1, 8, 11, 2, 3, 6, 9, 10, 5, 4, 7)
 """Which trials stay where memory is short: positions in `SCHEDULE`, the first above all."""
-OF_THE_FIRST = frozenset({"negated", "some negated"})
-"""Transformations of the very inputs of the first trial: only then is every sign another one, or are most elements equal."""
-ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
-"""With the constructor's weights, a trial of these is left out where no input can be transformed."""
 Between = Callable[[], Awaitable[float]]
 """Awaited between two trials, to let others go first; returns the seconds that took."""
-RANDOMISED: frozenset[Weights] = frozenset({"randomised", "constants randomised"})
 
 
 async def make_trials(
@@ -198,17 +189,18 @@ class _Trials:
         made: list[Trial] = []
         left_out: list[str] = []
         first: Mapping[str, Any] = {}
-        applicable = [
-            position
-            for position in IMPORTANCE
-            if _applies(*SCHEDULE[position][1:], self._definition, parameters=parameters, products=products)
-        ]
-        for position in sorted(applicable):
+        due = applicable(
+            weighted=self._definition.format != "function" and parameters > 0,
+            products=products,
+            declared=any(domain != "keep" for domain in self._definition.domains.values()),
+        )
+        important = [position for position in IMPORTANCE if position in due]
+        for position in due:
             name, weights, transform = SCHEDULE[position]
             if made and self._between is not None:
                 end += await self._between()
-            late = anyio.current_time() > end and position not in applicable[:FEWEST_TRIALS]
-            if position not in applicable[:most] or late:
+            late = anyio.current_time() > end and position not in important[:FEWEST_TRIALS]
+            if position not in important[:most] or late:
                 left_out.append(name)
                 continue
             constants = await self._constants() if weights == "constants randomised" else None
@@ -368,20 +360,6 @@ def _sealed(reply: Message) -> int:
             os.close(file)
         raise TaskError("The reference's process does not hand over what it computed.", NO_TRICKS)
     return file
-
-
-def _applies(
-    weights: Weights, transform: str, definition: Definition, *, parameters: int, products: bool
-) -> bool:
-    weighted = definition.format != "function" and parameters > 0
-    if weights != "constructor" and not weighted:
-        return False
-    if weights == "constructor" and transform == "times 3" and weighted:
-        return False  # it is scaled so with random weights
-    if transform == "whole numbers" and not products:
-        return False
-    declared = any(domain != "keep" for domain in definition.domains.values())
-    return transform != "redrawn" or declared
 
 
 def _note_typical(trial: Trial, first: Trial) -> None:

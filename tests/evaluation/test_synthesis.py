@@ -1,4 +1,5 @@
 import ast
+import json
 import re
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from adaexplore_mcp.evaluation.synthesis_site import Operator, Parameter
 from adaexplore_mcp.evaluation.synthesizer import WAVE, Synthesizer
 from adaexplore_mcp.evaluation.workers import operators as introspection
 from adaexplore_mcp.models import RegisterRequest
+from adaexplore_mcp.services.connect import FIRST_TASKS
 from adaexplore_mcp.services.tasks import TaskService
 
 pytestmark = pytest.mark.anyio
@@ -189,6 +191,19 @@ async def test_drawn_tasks_are_tasks_and_none_is_like_another(drawn):
 
 
 @pytest.mark.slow
+async def test_the_first_wave_that_is_shipped_is_what_is_drawn(pool):
+    synthesizer = Synthesizer(pool, "sm_90")
+    if not (await synthesizer.version()).startswith("torch 2.13.0"):
+        pytest.skip("it was drawn with torch 2.13.0")
+    shipped = json.loads(FIRST_TASKS.read_text())
+    found = await synthesizer.draw(shipped["seed"], 0, Siblings(), 1)
+    assert [(task.number, task.source) for task in found.tasks] == [
+        (task["draft"], task["source"]) for task in shipped["tasks"]
+    ]
+    assert (found.next_number, found.rejected) == (shipped["next_draft"], shipped["rejected"])
+
+
+@pytest.mark.slow
 async def test_a_seed_gives_the_same_tasks_on_one_process_as_on_two(pool, drawn):
     found, _ = drawn
     again = await Synthesizer(pool, "sm_90", processes=1).draw(SEED, 0, Siblings(), WAVE)
@@ -208,7 +223,7 @@ async def test_drawing_goes_on_where_it_stopped(pool, drawn):
 
 
 @pytest.mark.slow
-async def test_a_drawn_task_is_taken_by_registration(pool, drawn, tmp_path):
+async def test_a_drawn_task_is_taken_by_registration_without_a_remark(pool, drawn, tmp_path):
     from adaexplore_mcp.evaluation.evaluator import Evaluator
     from adaexplore_mcp.memory_store import Store
 
@@ -218,4 +233,5 @@ async def test_a_drawn_task_is_taken_by_registration(pool, drawn, tmp_path):
         RegisterRequest(name=task.name, source=task.source.encode()), lambda _: None
     )
     assert summary.name == task.name
+    assert summary.findings == []
     await store.aclose()

@@ -13,7 +13,8 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `co
 * `init`: `construct_seed`: the constructor's arguments, with their file.
 * `constants`: `construct_seeds`: the parameters and buffers that the constructor makes the same under both.
 * `dependence`: `construct_seed`, `input_seed`, `other_seed`, `seconds`: the inputs, parameters and buffers that make no
-  difference to the outputs when each alone gets other values, as far as that is tried in the time.
+  difference to the outputs when each alone gets other values, as far as that is tried in the time; with `hardly` also whether
+  one of the others moves so little that it may be chance.
 * `trial`: `construct_seed`, `state_seed` and `state_names` (or null), `input_seed`, `transform`, `repeat`: one call. Files: inputs, expected
   outputs, and the state where `state_seed` is given.
 """
@@ -55,6 +56,8 @@ NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "siz
 """Faults that another run would show again."""
 ROUNDINGS = 32.0
 """Units in the last place: what reaches an output by rounding alone stays below."""
+SURELY, MANY = 4.0, 16
+"""How far beyond that how many elements move where it is no chance of the values drawn."""
 BUDGETS = {"small": SMALL, "aligned": ALIGNED}
 
 
@@ -320,31 +323,34 @@ class Reference:
             others = dict(self.task.inputs(request["other_seed"]).leaves())
         outputs = self._call(_copy_of(model) or model, self._copied(arguments))
 
-        def unmoved(model: Callable[..., Any], given: Arguments) -> bool:
+        independent = []
+        hardly = False
+
+        def look(name: str, model: Callable[..., Any], given: Arguments) -> None:
+            nonlocal hardly
             try:
                 again = self._call(model, given)
-                return _equal(outputs, again) or _agree(outputs, again, _rounding)
+                if _equal(outputs, again) or _agree(outputs, again, _rounding):
+                    independent.append(name)
+                elif request.get("hardly"):
+                    hardly = hardly or _moved(outputs, again) < MANY
             except (TaskFault, ValueError):  # inputs that belong together, or outputs of another number
-                return False
+                return
 
-        independent = []
         for path, leaf in arguments.leaves():
             other = others.get(path)
             if not isinstance(leaf, Tensor) or not isinstance(other, Tensor) or time.monotonic() > end:
                 continue
             if leaf.numel() and leaf.shape == other.shape and not _equal(leaf, other):
-                given = _replaced(self._copied(arguments), path, other)
-                if unmoved(_copy_of(model) or model, given):
-                    independent.append(path)
+                look(path, _copy_of(model) or model, _replaced(self._copied(arguments), path, other))
         for name in dict(model.named_parameters()) if isinstance(model, nn.Module) else {}:
             changed = _copy_of(model)
             if changed is None or time.monotonic() > end:
                 break
             assert isinstance(changed, nn.Module)
             randomise_state(changed, request["other_seed"], {}, {name})
-            if unmoved(changed, self._copied(arguments)):
-                independent.append(name)
-        return {"independent": independent}, []
+            look(name, changed, self._copied(arguments))
+        return {"independent": independent, "hardly": hardly}, []
 
     def _call(self, model: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401 - a task's outputs
         """Call the reference as on a GPU machine; our own arithmetic stays outside of the stand-in."""
@@ -505,9 +511,29 @@ def _whole(tensor: Tensor) -> Tensor:
 
 def _rounding(one: Tensor, other: Tensor) -> bool:
     """Tell whether two floating tensors differ by rounding alone, measured by their root mean square."""
+    error, allowed = _beside_rounding(one, other)
+    return not error.numel() or bool(error.max() <= allowed)
+
+
+def _beside_rounding(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how far two floating tensors lie apart, and how far rounding may move an element."""
     a, b = (tensor.double().nan_to_num(0.0, 0.0, 0.0) for tensor in (one, other))
     eps = ROUNDINGS * float(torch.finfo(one.dtype).eps)
-    return not a.numel() or bool((a - b).abs().max() <= eps * a.square().mean().sqrt())
+    return (a - b).abs(), eps * a.square().mean().sqrt()
+
+
+def _moved(one: Any, other: Any) -> int:  # noqa: ANN401 - outputs of a task
+    """Return how many elements of outputs differ by much more than rounding."""
+    moved = 0
+    for (_, a), (_, b) in zip(leaves(one), leaves(other), strict=True):
+        if not isinstance(a, Tensor) or a.shape != b.shape:
+            continue
+        if a.is_floating_point():
+            error, allowed = _beside_rounding(a, b)
+            moved += int((error > SURELY * allowed).sum())
+        else:
+            moved += int((a != b).sum())
+    return moved
 
 
 def _agree(one: Any, other: Any, near: Callable[[Tensor, Tensor], bool]) -> bool:  # noqa: ANN401 - outputs of a task

@@ -9,7 +9,6 @@ Requests, by `op`; every reply is `{"ok": {...}}`:
   came to nothing as `problem`; `tried`, the steps that did not work on the way.
 """
 
-import os
 import random
 import shutil
 import warnings
@@ -25,14 +24,11 @@ from adaexplore_mcp.evaluation.synthesis import Coverage, Seen, Step, draw
 from adaexplore_mcp.evaluation.synthesis_arguments import fill
 from adaexplore_mcp.evaluation.synthesis_site import Call, Input, Operator, Site, Sizes
 from adaexplore_mcp.evaluation.wire import Connection
-from adaexplore_mcp.evaluation.workers.content import TaskContent, TaskFault
-from adaexplore_mcp.evaluation.workers.domains import randomise_state
+from adaexplore_mcp.evaluation.workers.content import TaskFault
+from adaexplore_mcp.evaluation.workers.examining import examined
 from adaexplore_mcp.evaluation.workers.judge import Judge
 from adaexplore_mcp.evaluation.workers.operators import documented, left_out
-from adaexplore_mcp.evaluation.workers.reference import Reference, StandInMachine
 from adaexplore_mcp.evaluation.workers.spaces import HOST
-from adaexplore_mcp.evaluation.workers.task import LoadedTask, load
-from adaexplore_mcp.evaluation.workers.trees import leaves
 
 __all__ = ["run"]
 
@@ -43,13 +39,8 @@ DOMAINS: Sequence[Callable[[Tensor], Tensor]] = (torch.clone, torch.sigmoid, tor
 HOPELESS = frozenset({"result of another dtype", "result is no tensor"})
 """What no other arguments mend."""
 MOST_PROBED = 1 << 20
-MOST_ELEMENTS, MOST_FLOPS = 2e6, 3e8
-"""What a CPU interprets in seconds: a task beyond would be judged at reduced sizes."""
 LARGEST_VALUE = 1e4
 """Results beyond are on their way out of half precision."""
-SEEDS = {"construct_seed": 11, "input_seed": 12, "other_seed": 13, "state_seed": 14}
-OTHER_SEEDS = {name: seed + 10 for name, seed in SEEDS.items()}
-"""What depends on an input at one draw of values only would be remarked on when it is registered."""
 FAILED = (
     RuntimeError,
     ValueError,
@@ -154,7 +145,7 @@ class _Synthesis:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                problem = self._examine(found.task.source, folder, request["target"])
+                problem = examined(found.task.source, folder, request["target"], self.judge)
         except TaskFault as fault:
             problem = f"does not register: {fault.reason}"
         finally:
@@ -164,70 +155,6 @@ class _Synthesis:
             "source": found.task.source,
             "operators": list(found.task.operators),
         }
-
-    def _examine(self, source: str, folder: Path, target: str) -> str:
-        """Do what registration does, and say what it would find; empty for a task that is worth solving."""
-        wire = {"format": "kernelbench", "files": {"task.py": source}, "module": "task", "entry": "Model"}
-        problem = _other_values(load(TaskContent.from_wire(wire), folder / "plain"))
-        if problem:
-            return problem
-        reference = Reference(folder, StandInMachine())
-        reference.load({"task": wire, "domains": {}, "target": target})
-        cost = reference.examine({})[0]["cost"]
-        if cost["flops"] > MOST_FLOPS or max(cost["elements"], cost["largest"]) > MOST_ELEMENTS:
-            return "too large"
-        if cost["unneeded"]:
-            return "part of the work reaches no output"
-        request = {**SEEDS, "state_names": None, "state_seed": None, "transform": "none", "repeat": True}
-        reply, files = reference.trial(request)
-        try:
-            return self._of_trial(reply, files, cost["accumulation"]) or _independent(reference)
-        finally:
-            for descriptor in files:
-                os.close(descriptor)
-
-    def _of_trial(self, reply: Mapping[str, Any], files: Sequence[int], accumulation: int) -> str:
-        """Say what is wrong with what a trial gave."""
-        if reply["problem"]:
-            return "not a function of its inputs"
-        if reply["mutated"] or reply["aliases"]:
-            return "changes or returns an input"
-        if reply["not_wide"]:
-            return "does not run in float64"
-        audit, _ = self.judge.audit(
-            {
-                "expected": [entry for entry in reply["expected"] if "plain" not in entry],
-                "expected_bytes": reply["expected_bytes"],
-                "inputs": reply["inputs"],
-                "rule": {},
-                "accumulation": accumulation,
-            },
-            [files[1], files[0]],
-        )
-        if audit["zeros_pass"] or audit["mean_pass"] or audit["narrow"]:
-            return "zeros or a mean would pass"
-        return "an input would pass" if audit["input_pass"] else ""
-
-
-def _independent(reference: Reference) -> str:
-    for seeds in (SEEDS, OTHER_SEEDS):
-        if reference.dependence({**seeds, "seconds": 30.0})[0]["independent"]:
-            return "does not depend on an input or a parameter"
-    return ""
-
-
-def _other_values(task: LoadedTask) -> str:
-    """Run a task under other seeds and other weights; say whether results are finite, and differ."""
-    results = []
-    for number in range(3):
-        model, _ = task.construct(number)
-        if number == 2 and isinstance(model, nn.Module):
-            randomise_state(model, number, {}, None)
-        outputs = [leaf for _, leaf in leaves(task.call(model, task.inputs(100 + number)), "out")]
-        if not all(isinstance(leaf, Tensor) and bool(leaf.isfinite().all()) for leaf in outputs):
-            return "not finite with other values"
-        results.append(outputs[0])
-    return "constant" if torch.equal(results[0], results[1]) else ""
 
 
 class _Bench:
