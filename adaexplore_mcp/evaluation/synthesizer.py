@@ -23,7 +23,8 @@ DRAWING = 2
 """Counted up where other operators, or other arguments, are tried: kept findings of another one are not used."""
 WAVE = 8
 """Drafts that are steered by the same coverage."""
-DRAFT_S = 60.0
+DRAFT_S = 180.0
+"""Far beyond what one takes on a busy machine: a draft that is given up there would be a task on another."""
 OPERATORS_S = 120.0
 MOST_WAVES = 10
 """Waves beyond one for each task wanted: then something is wrong with this torch."""
