@@ -6,7 +6,7 @@ task when it breaks.
 Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `content.TaskFault`):
 
 * `collect`: `path`, `import_root` (or null): the files that a task in a user's package consists of.
-* `load`: `task` (see `content.TaskContent`), `domains`, `target`.
+* `load`: `task` (see `content.TaskContent`), `domains`, `target`, and `device` where that is not cuda.
 * `examine`: what a call costs, its inputs and outputs, at the sizes of `load`, without computing.
 * `lower`: `budget` (small or aligned), `seconds`: lowered size constants.
 * `changes`: the changes of size constants that a candidate's source gets.
@@ -103,6 +103,7 @@ class StandInMachine:
     """A GPU that is not there: see `standin`."""
 
     space = HOST
+    place: Place | None = None
 
     def start(self, request: Mapping[str, Any], folder: Path) -> None:
         """Imitate the target."""
@@ -194,7 +195,10 @@ class Reference:
         self.machine.start(request, self.folder)
         with self.machine.active():
             self.task: LoadedTask = load(
-                self.content, self.folder / "own", device="cuda", place=self.machine.place
+                self.content,
+                self.folder / "own",
+                device=request.get("device", "cuda"),
+                place=self.machine.place,
             )
         return {}, []
 

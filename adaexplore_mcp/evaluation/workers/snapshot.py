@@ -48,7 +48,8 @@ class Snapshot(importlib.abc.MetaPathFinder):
         """Make the modules importable; they hide others of the same names. May be nested."""
         self._depth += 1
         if self._depth == 1:
-            self._hidden = self._taken()
+            # A part of a package is there only where the package is.
+            self._hidden = {} if self._names.isdisjoint(sys.modules) else self._taken()
             sys.modules.update(self._modules)
             sys.meta_path.insert(0, self)
         try:
