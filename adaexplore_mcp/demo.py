@@ -111,7 +111,7 @@ async def _demonstrate(home: str) -> int:
         )
 
         async def call(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-            return _content(await client.call_tool(tool, dict(arguments)))
+            return await _called(client, tool, arguments)
 
         if not await search(call, str(task["task_id"]), right, _say):
             wrong.append("the search")
@@ -128,7 +128,8 @@ async def _demonstrate(home: str) -> int:
 
 async def _register(client: Client, reference: str) -> Mapping[str, Any]:
     started = time.monotonic()
-    result = await client.call_tool(
+    task = await _called(
+        client,
         "register_task",
         {
             "name": "fused add + RMSNorm",
@@ -140,7 +141,6 @@ async def _register(client: Client, reference: str) -> Mapping[str, Any]:
             "mutates": ["residual"],
         },
     )
-    task = _content(result)
     _rule(f"register_task · {time.monotonic() - started:.1f} s, the start of the worker processes included")
     _say(str(task["summary"]))
     for workload in task["workloads"]:
@@ -157,7 +157,8 @@ async def _submit(client: Client, task: Mapping[str, Any], right: str, number: i
     assert attempt.old in right, attempt.title
     kernel = right.replace(attempt.old, attempt.new, 1) if attempt.old else right
     started = time.monotonic()
-    result = await client.call_tool(
+    verdict = await _called(
+        client,
         "compile_and_verify",
         {
             "task_id": task["task_id"],
@@ -167,7 +168,6 @@ async def _submit(client: Client, task: Mapping[str, Any], right: str, number: i
             "agent": "demo",
         },
     )
-    verdict = _content(result)
     _rule(f"compile_and_verify {number} · {attempt.title} · {time.monotonic() - started:.2f} s")
     _show(verdict)
     return str(verdict["status"]) == attempt.expected
@@ -193,6 +193,18 @@ def _show(verdict: Mapping[str, Any]) -> None:
         )
     _say(f"next: {verdict['next_step']}")
     _say(f"receipt {verdict['receipt_id']}")
+
+
+async def _called(client: Client, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Call a tool; where the call outlasts its wait and becomes a job, follow that to its result."""
+    content = _content(await client.call_tool(tool, dict(arguments)))
+    while content.get("status") == "running":
+        asked = {"job_id": content["job_id"], "wait_seconds": 45, "response_format": "detailed"}
+        content = _content(await client.call_tool("job_status", asked))
+    if content.get("job_id") and content.get("status") != "done" and "result" not in content:
+        raise SystemExit(f"The call failed: {content.get('summary')}")
+    result: Mapping[str, Any] = content["result"] if content.get("result") else content
+    return result
 
 
 def _content(result: CallToolResult) -> Mapping[str, Any]:

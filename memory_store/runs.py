@@ -347,7 +347,8 @@ class RunTable:
             else:
                 node = _grow(sqlite, step, fresh, answer)
                 _update(sqlite, step_id, state="answered", answer=to_json(answer), node=node, claimed_at=0.0)
-                _know(sqlite, step.run_id, step.agent, [node])
+                if step.purpose != "start":  # a path was named: who named it may not have read it
+                    _know(sqlite, step.run_id, step.agent, [node])
             _touch(sqlite, step.run_id)
             kept = _step(sqlite, step_id)
             assert kept is not None

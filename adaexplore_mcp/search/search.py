@@ -175,6 +175,8 @@ class Search:
         if settings.roofline_stop and near and resumed_at is None:
             return "roofline"
         idle = self.charged_steps - max(self._gain_step, resumed_at or 0)
+        if self._best is not None and self._best.speedup is None:
+            return None  # right and not timed: whether there was a gain nobody knows
         if settings.patience and idle >= settings.patience:
             return "no_gain"
         return None
@@ -199,7 +201,9 @@ class Search:
 
     def _edits_best(self, pending: dict[int, Pending], generator: Random) -> bool:
         """Draw whether the best kernel is edited, unless as many as one node takes by the tree's rules do so now."""
-        if self._best is None or not self.settings.p_best or generator.random() >= self.settings.p_best:
+        if self._best is None or self._best.speedup is None:  # of kernels that nobody timed none is the best
+            return False
+        if not self.settings.p_best or generator.random() >= self.settings.p_best:
             return False
         busy = pending.get(self._best.id, NOTHING).small_here
         return busy < max(self.settings.small_step_limit, 1)

@@ -32,7 +32,7 @@ from adaexplore_mcp.search import ROOT, SearchSettings
 from adaexplore_mcp.services.edits import apply_edits, change_of, tree_digest
 from adaexplore_mcp.services.files import MAX_FILE_BYTES
 from adaexplore_mcp.services.messages import not_found, shortened
-from adaexplore_mcp.services.owners import has_ended, this_process
+from adaexplore_mcp.services.owners import UNSEEN_S, has_ended, this_process
 from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.proposals import Proposals, RulesFor
 from adaexplore_mcp.services.runverdicts import fresh_node, judged
@@ -44,8 +44,6 @@ __all__ = ["Ask", "ExploreService"]
 
 POLL_S = 0.2
 """How often one looks whether another server, or another call, has judged a kernel."""
-UNSEEN_S = 900.0
-"""How long an evaluation counts as alive whose process cannot be seen from here."""
 MAX_STARTS = 5
 BEST_TIMED_AGAIN = 3
 ATTEMPTS = 200
@@ -196,10 +194,10 @@ class ExploreService:
             RequestError: The step has another kernel, the run has stopped, an edit does not fit, …
         """
         now = await self.searches.now(request.run_id)
-        if request.device:
+        if late := _too_late(request):
             raise RequestError(
-                f"Run {request.run_id} has begun: device {request.device!r} comes too late.",
-                "Leave device out; search_step with task_id and device begins a run on it.",
+                f"Run {request.run_id} has begun: {' and '.join(late)} {'come' if len(late) > 1 else 'comes'} too late.",
+                "Leave it out; search_step with task_id begins a run with it.",
             )
         if request.resume:
             await self._resume(now, request)
@@ -232,7 +230,7 @@ class ExploreService:
         done = await self._runs.submit(step.step_id, submission, self._owner, self._is_gone)
         match done.verdict:
             case "answered":
-                _must_equal(done.step, submission)
+                _must_equal(done.step, submission, now.run)
             case "busy":
                 raise RequestError(
                     f"Another kernel of step {step.step_id} is being judged.",
@@ -584,13 +582,26 @@ def _waited_for(now: RunNow, ask: Ask) -> list[StepRecord]:
     return needed
 
 
-def _must_equal(step: StepRecord, given: Submission) -> None:
+def _must_equal(step: StepRecord, given: Submission, run: RunRecord) -> None:
     if step.digest != given.digest:
         status = step.answer.get("status", "")
+        more = " with resume" if run.status == "stopped" else " alone"
         raise RequestError(
             f"Step {step.step_id} was answered with another kernel: node {step.node}, {shortened(status)}.",
-            f"Call search_step with run_id {step.run_id!r} alone for a new proposal.",
+            f"Call search_step with run_id {step.run_id!r}{more} for a new proposal.",
         )
+
+
+def _too_late(request: SearchRequest) -> list[str]:
+    """Return what a call brings that only a beginning run can take."""
+    given = {
+        "device": request.device,
+        "seed": request.seed,
+        "preset": request.preset if request.preset != "default" else "",
+        "max_steps": request.max_steps if not request.resume else 0,
+        "start_paths": [start.path for start in request.starts],
+    }
+    return [f"{name} {value!r}" for name, value in given.items() if value]
 
 
 def _closed(run: RunRecord) -> RequestError:

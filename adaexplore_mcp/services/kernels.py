@@ -176,7 +176,8 @@ def unified_diff(old: bytes, new: bytes, path: str) -> str:
     """
     if old == new:
         raise RequestError(
-            f"The kernel is the one at {path}: there is nothing to patch.", "Use format source for its text."
+            f"The kernel is the one at {path}: there is nothing to patch.",
+            "Name another one by its node_id (get_run with view history lists them), or use format source for its text.",
         )
     name_a, name_b = _quoted(f"a/{path}"), _quoted(f"b/{path}")
     lines = [f"diff --git {name_a} {name_b}\n".encode()]

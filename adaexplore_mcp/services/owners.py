@@ -8,7 +8,10 @@ from pathlib import Path
 
 from adaexplore_mcp.memory_store import JobRecord, Owner
 
-__all__ = ["has_ended", "is_gone", "this_process"]
+__all__ = ["UNSEEN_S", "has_ended", "is_gone", "this_process"]
+
+UNSEEN_S = 900.0
+"""How long an evaluation counts as alive whose process cannot be seen from here."""
 
 STALE_S = 15.0
 """A heartbeat older than this means that an owner we cannot see is gone; it beats every 2 s."""

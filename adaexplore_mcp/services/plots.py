@@ -35,7 +35,7 @@ def plot(search: Search, title: str, *, timed: bool) -> bytes:
     draw = ImageDraw.Draw(image)
     draw.text((LEFT, 12), title[:150], fill=BLACK)
     _curve(draw, search, timed=timed)
-    _tree(draw, search)
+    _tree(draw, search, timed=timed)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()
@@ -70,7 +70,7 @@ def _curve(draw: "ImageDraw", search: Search, *, timed: bool) -> None:
     for part in range(5):
         value = highest * part / 4
         draw.line((LEFT, y_of(value), WIDTH - RIGHT, y_of(value)), fill=LIGHT)
-        draw.text((12, y_of(value) - 6), f"{value:.3g}{'x' if timed else ''}", fill=BLACK)
+        draw.text((12, y_of(value) - 6), f"{value:.3g}x" if timed else f"{value:.0f}", fill=BLACK)
         draw.text((x_of(steps * part / 4) - 8, bottom + 14), f"{steps * part // 4}", fill=BLACK)
     line: list[tuple[float, float]] = []
     for (step, value), (after, _) in zip(points, [*points[1:], points[-1]], strict=True):
@@ -82,7 +82,7 @@ def _curve(draw: "ImageDraw", search: Search, *, timed: bool) -> None:
     draw.text((LEFT, bottom + 32), f"{what}; x: a kernel that failed", fill=BLACK)
 
 
-def _tree(draw: "ImageDraw", search: Search) -> None:
+def _tree(draw: "ImageDraw", search: Search, *, timed: bool) -> None:
     """Draw the tree from the left to the right of each level: circles small steps, squares large ones."""
     views = tree_view(search)[:MAX_DRAWN]
     drawn = {view.id for view in views}
@@ -103,11 +103,11 @@ def _tree(draw: "ImageDraw", search: Search) -> None:
         for child in view.children:
             if child in drawn:
                 draw.line((*at(view.id, view.depth), *at(child, view.depth + 1)), fill=GREY)
-    best = search.best()
+    best = search.best() if timed else ()
     size = 5 if len(views) < 300 else 3
     for view in views:
         _mark(draw, *at(view.id, view.depth), view.node, size, best=bool(best) and view.id == best[0].id)
-    words = "square: large step, circle: small step, x: failed, ring: the best so far"
+    words = "square: large step, circle: small step, x: failed" + (", ring: the best so far" if timed else "")
     more = f"; the first {MAX_DRAWN} nodes" if len(search.entries) > MAX_DRAWN else ""
     draw.text((LEFT, HEIGHT - 28), f"{words}{more}", fill=BLACK)
 

@@ -1,6 +1,7 @@
 """Write a proposal as its agent reads it: all that a fresh model needs, and little that this one has read already."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,14 @@ SOURCES = {"new": 7000, "full": 30_000, "ids": 0}
 """Characters of kernels in one proposal; longer ones are completed by get_kernel."""
 REFERENCE = {"new": 3500, "full": 12_000, "ids": 0}
 MAX_RULES = 4
+PRECISIONS = {
+    "match": "as near to the reference as its own dtype allows: no TF32 or half operands for float32",
+    "relaxed": "as near as that, with TF32 or two roundings to bfloat16 allowed for float32",
+    "kernelbench": "within 1e-4 of the reference, 1e-2 for half",
+    "paper": "within 5e-2 of the reference",
+    "custom": "within the task's own tolerance",
+}
+_RULE_ID = re.compile(r"\brule_[a-z0-9]+")
 MAX_RULE = 220
 
 
@@ -148,12 +157,18 @@ class Proposals:
 
     async def _rule_lines(self, task: TaskSummary, nodes: Iterable[NodeRecord]) -> str:
         """List the rules that kernels here touched, then those about the task."""
-        rules = dict.fromkeys(rule for record in nodes for rule in record.outcome.get("rules", []))
-        if self._rules is not None:
-            rules |= dict.fromkeys(await self._rules(task.task_id))
+        touched = [rule for record in nodes for rule in record.outcome.get("rules", [])]
+        about = await self._rules(task.task_id) if self._rules is not None else []
+        rules: dict[str, str] = {}
+        for rule in (
+            *touched,
+            *about,
+        ):  # the same one is worded differently with an outcome, and names its id
+            found = _RULE_ID.search(rule)
+            rules.setdefault(found[0] if found else rule, rule)
         if not rules:
             return ""
-        lines = "\n".join(f"- {rule[:MAX_RULE]}" for rule in list(rules)[:MAX_RULES])
+        lines = "\n".join(f"- {rule[:MAX_RULE]}" for rule in list(rules.values())[:MAX_RULES])
         return f"**Rules learned from failures**\n{lines}"
 
 
@@ -165,6 +180,11 @@ def _about(task: TaskSummary) -> str:
     words = [
         f"Task {name} ({task.task_id}): one file that defines {what} `{defines}`, at precision {task.policy.precision}."
     ]
+    shared = task.policy.library_ops == "allow"
+    words.append(
+        f"{'Triton kernels and torch may share' if shared else 'Triton kernels of its own are to do'} the work; "
+        f"results are right {PRECISIONS[task.policy.precision]}."
+    )
     if task.mutates:
         words.append(f"It changes {', '.join(task.mutates)} in place.")
     moved = max((workload.bytes for workload in task.workloads), default=0)

@@ -50,7 +50,7 @@ def standing(kept: Sequence[ReceiptRecord], asked: Asked) -> Outcome | None:
     for record in kept:
         if _answers(record.outcome, record.receipt, asked):
             when = dt.datetime.fromtimestamp(record.created_at, dt.UTC)
-            said = f"Answered from receipt {record.receipt_id} of {when:%Y-%m-%d %H:%M} UTC; again=true judges anew."
+            said = f"Answered from receipt {record.receipt_id} of {when:%Y-%m-%d %H:%M} UTC."
             outcome: Outcome = record.outcome.model_copy(
                 update={"summary": f"{record.outcome.summary} {said}", "answered_from_receipt": True}
             )

@@ -9,10 +9,10 @@ from search_stand_ins import Judge, kernel
 from stand_ins import StandInTasks
 
 from adaexplore_mcp.errors import NotFoundError, RequestError, WorkerLostError
-from adaexplore_mcp.memory_store import Owner, Store
+from adaexplore_mcp.memory_store import Owner, StepRecord, Store
 from adaexplore_mcp.models import Edit, Policy, RegisterRequest, SearchRequest, StartKernel
 from adaexplore_mcp.search import Search, SearchSettings
-from adaexplore_mcp.services import owners
+from adaexplore_mcp.services import owners, runviews
 from adaexplore_mcp.services.explore import ExploreService
 from adaexplore_mcp.services.runviews import RunViews
 
@@ -331,6 +331,8 @@ async def test_a_gpu_that_is_not_there_or_comes_too_late_is_refused(bench, blind
     assert await bench.store.runs.latest() == []
     await bench.begin()
     assert "has begun: device 'cuda:1' comes too late" in await bench.refused(device="cuda:1")
+    late = await bench.refused(seed=3, preset="paper", max_steps=7)
+    assert "seed 3 and preset 'paper' and max_steps 7 come too late" in late
     with pytest.raises(RequestError, match="There is no GPU"):
         await blind.begin(device="cuda:1")
 
@@ -404,6 +406,41 @@ async def test_start_kernels_are_judged_first_and_cost_no_step(bench):
 
 
 # --- several agents --------------------------------------------------------------------------------------
+
+
+async def test_the_text_of_a_start_kernel_is_shown_to_who_named_its_path(bench):
+    start = StartKernel(path="start.py", source=kernel("correct 1.0", body="42").encode())
+    answer = await bench.begin(starts=[start], max_steps=30, seed=1)
+    while answer.parent.rpartition("_")[2] != "1":  # the first step may not be one from it
+        number = str(answer.steps_left)
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 0.5", body=number))
+    assert "return x * 42" in answer.text
+
+
+async def test_a_rule_stands_once_in_a_proposal_however_it_is_worded(bench):
+    async def rules(task_id):
+        return [
+            "You cannot do so. [rule_abc, learned]",
+            "You cannot do else. [rule_def, a probe confirms it]",
+        ]
+
+    bench.service._proposals._rules = rules
+    answer = await bench.begin(max_steps=9)
+    bench.judge.rules = ["default: You cannot do so. [rule_abc, seen on 1 task family]"]
+    answer = await bench.ask(step_id=answer.step_id, kernel=kernel("compile_error"))
+    assert answer.text.count("rule_abc") == 1
+    assert answer.text.count("rule_def") == 1
+
+
+async def test_without_times_no_kernel_is_preferred_and_none_is_missed(blind):
+    """Which of right kernels is faster nobody knows: so none is the best that most steps edit, and no gain is awaited."""
+    answer = await blind.begin(max_steps=130)
+    parents = []
+    while answer.step_id:
+        parents.append(answer.parent)
+        answer = await blind.ask(step_id=answer.step_id, kernel=kernel(body=str(len(parents))))
+    assert answer.stop_reason == "budget"
+    assert max(map(parents.count, set(parents))) < 40
 
 
 async def test_each_agent_gets_its_own_proposal_and_the_same_when_it_asks_again(bench, other):
@@ -571,3 +608,16 @@ async def test_a_second_server_waits_for_the_first_and_sees_its_node(bench, othe
     assert other.judge.begun == 0
     assert answers["one"].node_id == answers["two"].node_id != ""
     assert json.dumps(answers["two"].outcome) == json.dumps(answers["one"].outcome)
+
+
+@pytest.mark.parametrize(
+    ("pid", "said"),
+    [(os.getpid(), "being judged"), (2**22 - 1, "interrupted, the next call with it takes it up")],
+)
+def test_a_kernel_whose_server_has_ended_is_not_said_to_be_judged(pid, said):
+    mine = owners.this_process()
+    owner = Owner(host=mine.host, pid=pid, started=mine.started)
+    step = StepRecord(
+        step_id="step_1", run_id="run_a", step=1, kind="large", parent=0, state="submitted", owner=owner
+    )
+    assert runviews._open(step).endswith(said)

@@ -26,6 +26,7 @@ class Judge(StandInEvaluations):
         self.judged = []
         self.devices = []
         self.edited = []
+        self.rules = []
         self.delay_s = 0.0
         self.efforts = []
         self.final_scale = 1.0
@@ -51,7 +52,7 @@ class Judge(StandInEvaluations):
         outcome = Outcome(summary=f"It is {status}.", status=status, task_id=request.task_id)
         if status == "compile_error":
             error = ErrorExcerpt(type="CompilationError", message="no such name: foo", line=2)
-            return outcome.model_copy(update={"error": error})
+            return outcome.model_copy(update={"error": error, "rules": self.rules})
         if status != "correct":
             return outcome
         own = 0.0 if "library" in rest else 1.0
