@@ -4,6 +4,7 @@ Nothing heavy is imported before the command is known: hosts give a server ten s
 """
 
 import argparse
+import base64
 import importlib
 import json
 import logging
@@ -154,6 +155,9 @@ def _parser() -> argparse.ArgumentParser:
         "--kernel-file", type=Path, metavar="PATH", help="the candidate, any bytes: adds kernel_path"
     )
     call.add_argument(
+        "--picture", type=Path, metavar="PATH", help="where to write a picture that is part of the answer"
+    )
+    call.add_argument(
         "--text", action="store_true", help="print progress and the answer as text on stderr too"
     )
 
@@ -296,7 +300,15 @@ def _call(arguments: argparse.Namespace) -> int:
         payload["kernel_path"] = str(kernel)
         # Whoever may name a file on the command line may read it.
         overrides["roots"] = (*_settings(arguments).roots, kernel.parent)
-    code, answer = anyio.run(_ask, _settings(arguments, **overrides), arguments.tool, payload, arguments.text)
+    if arguments.picture is not None and not arguments.picture.absolute().parent.is_dir():
+        raise RequestError(f"There is no folder for {str(arguments.picture)!r}.", "Check --picture.")
+    code, answer, picture = anyio.run(
+        _ask, _settings(arguments, **overrides), arguments.tool, payload, arguments.text
+    )
+    if picture and arguments.picture is not None:
+        arguments.picture.write_bytes(picture)
+    elif picture:
+        sys.stderr.write("The picture of the answer was left out: --picture PATH writes it.\n")
     wire.stdout.write(json.dumps(answer, ensure_ascii=False, allow_nan=False) + "\n")
     wire.stdout.flush()
     return code
@@ -304,8 +316,8 @@ def _call(arguments: argparse.Namespace) -> int:
 
 async def _ask(
     settings: "Settings", tool: str, payload: dict[str, Any], text: bool
-) -> tuple[int, dict[str, Any]]:
-    """Call a tool of a server in this process, and follow its job to the end."""
+) -> tuple[int, dict[str, Any], bytes]:
+    """Call a tool of a server in this process, and follow its job to the end; return code, answer and picture."""
     from mcp import Client  # noqa: PLC0415 - after the streams are claimed
 
     from adaexplore_mcp.server import build_server, hide_memory  # noqa: PLC0415 - as above
@@ -323,12 +335,13 @@ async def _ask(
     if result.is_error:
         _complain(said)
         ours = not (failures and isinstance(failures[-1], RequestError))
-        return NOT_JUDGED if ours else BAD_REQUEST, {"error": said}
+        return NOT_JUDGED if ours else BAD_REQUEST, {"error": said}, b""
     if text:
         sys.stderr.write(f"{said}\n")
     answer = dict(result.structured_content or {})
     judged = answer.get("result") or answer
-    return STATUS_CODES.get(str(judged.get("status", "")), OK), answer
+    images = [base64.b64decode(block.data) for block in result.content if block.type == "image"]
+    return STATUS_CODES.get(str(judged.get("status", "")), OK), answer, images[0] if images else b""
 
 
 async def _answer(client: "Client", tool: str, payload: Mapping[str, Any], *, text: bool) -> "CallToolResult":

@@ -260,6 +260,17 @@ def test_a_kernel_file_that_is_not_there_is_named(run, task_id):
     assert "--kernel-file" in done.stderr
 
 
+def test_a_picture_is_written_where_it_is_asked_for(run, task_id, work):
+    begun = run("call", "search_step", json.dumps({"task_id": task_id}), code=0)
+    asked = json.dumps({"run_id": json.loads(begun.stdout)["run_id"], "view": "plot"})
+    assert "--picture PATH writes it" in run("call", "get_run", asked, code=0).stderr
+    written = run("call", "get_run", asked, "--picture", "run.png", code=0)
+    assert written.stderr == ""
+    assert (work / "run.png").read_bytes().startswith(b"\x89PNG")
+    refused = run("call", "get_run", asked, "--picture", "nowhere/run.png", code=2)
+    assert "There is no folder for 'nowhere/run.png'. Check --picture." in refused.stderr
+
+
 def test_every_command_has_a_help(run):
     for command in ("serve", "call", "doctor", "demo"):
         assert command in run(command, "--help", code=0).stdout
