@@ -198,12 +198,14 @@ def _show(verdict: Mapping[str, Any]) -> None:
 async def _called(client: Client, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Call a tool; where the call outlasts its wait and becomes a job, follow that to its result."""
     content = _content(await client.call_tool(tool, dict(arguments)))
-    while content.get("status") == "running":
+    if content.get("status") != "running" or not content.get("job_id"):
+        return content
+    while content["status"] == "running":
         asked = {"job_id": content["job_id"], "wait_seconds": 45, "response_format": "detailed"}
         content = _content(await client.call_tool("job_status", asked))
-    if content.get("job_id") and content.get("status") != "done" and "result" not in content:
-        raise SystemExit(f"The call failed: {content.get('summary')}")
-    result: Mapping[str, Any] = content["result"] if content.get("result") else content
+    if content["status"] != "done":
+        raise SystemExit(f"The call failed: {content['summary']}")
+    result: Mapping[str, Any] = content["result"]
     return result
 
 

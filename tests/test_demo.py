@@ -26,11 +26,11 @@ async def test_a_call_that_becomes_a_job_is_followed_to_its_result():
     assert client.asked[1][1]["job_id"] == "job_1"
 
 
-async def test_a_call_that_is_answered_at_once_is_its_answer():
-    assert await _called(Client({"status": "correct", "summary": "x"}), "compile_and_verify", {}) == {
-        "status": "correct",
-        "summary": "x",
-    }
+@pytest.mark.parametrize(
+    "answer", [{"status": "correct", "summary": "x"}, {"status": "stopped", "result": "node 1"}]
+)
+async def test_a_call_that_is_answered_at_once_is_its_answer(answer):
+    assert await _called(Client(answer), "get_run", {}) == answer
 
 
 async def test_a_job_that_failed_ends_the_demonstration_with_its_reason():
