@@ -99,7 +99,8 @@ class Bench:
         """Return stored receipts by their ids."""
         with sqlite3.connect(f"file:{self.home / 'adaexplore.db'}?mode=ro", uri=True) as sqlite:
             rows = sqlite.execute("SELECT receipt_id, receipt FROM receipts").fetchall()
-        return {key: from_json(text) for key, text in rows if key in set(ids)}
+        wanted = set(ids)
+        return {key: from_json(text) for key, text in rows if key in wanted}
 
     def where(self, rows: Sequence[Row]) -> list[Row]:
         """Return rows with the GPU of each; without one where it was not used."""
@@ -165,8 +166,8 @@ async def searched(
 def said_of(bench: Bench, name: str, rows: Sequence[Row], seconds: float) -> list[str]:
     """Print where kernels were judged, and return what was wrong."""
     counts = collections.Counter(row["uuid"][:12] or "none" for row in rows)
-    found = overlaps(bench.spans(rows))
-    alone = [span for span in bench.spans(rows) if span.alone]
+    used = bench.spans(rows)
+    found, alone = overlaps(used), [span for span in used if span.alone]
     print(
         f"{name}: {len(rows)} kernels in {seconds:.1f} s, {3600 * len(rows) / seconds:.0f} an hour, by GPU {dict(counts)}; "
         f"{dict(collections.Counter(row['status'] for row in rows))}; GPUs held alone for "

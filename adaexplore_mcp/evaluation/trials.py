@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 __all__ = [
+    "MOST_SAME",
     "OF_THE_FIRST",
     "ONLY_TRANSFORMED",
     "RANDOMISED",
@@ -49,6 +50,10 @@ OF_THE_FIRST = frozenset({"negated", "some negated"})
 """Transformations of the very inputs of the first trial: only then is every sign another one, or are most elements equal."""
 ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
+
+MOST_SAME = 0.99
+"""Share of an output that may be one value, or whatever the inputs are, before it is remarked on: a mask of half of it is usual,
+a diagonal of 33 rows is 3 %, one computed element of 9,801 is no task."""
 
 
 def new_id() -> str:

@@ -90,14 +90,13 @@ class EvaluationService:
         """Whether candidates can be timed here: on a GPU."""
         return bool(self._evaluator.devices.gpus)
 
-    def gpu(self, pinned: str) -> tuple[str, str]:
-        """Return UUID and label of the GPU that a label, an index or a UUID means.
+    def gpu(self, pinned: str) -> str:
+        """Return the UUID of the GPU that a label, an index or a UUID means.
 
         Raises:
             RequestError: There is no such GPU, or none at all.
         """
-        found = self._evaluator.devices.find(pinned)
-        return found.uuid, found.label
+        return self._evaluator.devices.find(pinned).uuid
 
     async def benchmark(self, request: BenchmarkRequest, report: Report) -> Outcome:
         """Judge one candidate and, once it is right, time it against baselines; see `ports.Evaluations`.

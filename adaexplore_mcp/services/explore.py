@@ -32,7 +32,7 @@ from adaexplore_mcp.search import ROOT, SearchSettings
 from adaexplore_mcp.services.edits import apply_edits, change_of, tree_digest
 from adaexplore_mcp.services.files import MAX_FILE_BYTES
 from adaexplore_mcp.services.messages import not_found, shortened
-from adaexplore_mcp.services.owners import UNSEEN_S, has_ended, this_process
+from adaexplore_mcp.services.owners import is_left, this_process
 from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.proposals import Proposals, RulesFor
 from adaexplore_mcp.services.runverdicts import fresh_node, judged
@@ -154,7 +154,7 @@ class ExploreService:
             )
         changes = {"max_steps": request.max_steps} if request.max_steps else {}
         settings = SearchSettings.preset(request.preset, **changes)
-        device = self._evaluations.gpu(request.device)[0] if request.device else ""
+        device = self._evaluations.gpu(request.device) if request.device else ""
         run_id = new_handle("run")
         starts: dict[str, tuple[StepRecord, bytes]] = {}
         for start in request.starts:
@@ -364,11 +364,9 @@ class ExploreService:
 
     def _is_gone(self, step: StepRecord) -> bool:
         """Tell of a submitted step whether nobody works on it any more."""
-        if not step.owner.pid:
-            return True
-        if step.owner == self._owner:
+        if step.owner.pid and step.owner == self._owner:
             return step.step_id not in self._queued
-        return has_ended(step.owner, (step.claimed_at or step.updated_at) + UNSEEN_S)
+        return is_left(step)
 
     # -- the end, and after -------------------------------------------------------------------------------------------
 

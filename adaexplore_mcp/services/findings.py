@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from adaexplore_mcp.evaluation.definition import Definition, Plan
+from adaexplore_mcp.evaluation.trials import MOST_SAME
 
 __all__ = ["findings"]
 
 SHOWN = 8
-MOST_SAME = 0.99
-"""Share of an output that may be one value before that is said: a mask of half of it is usual, a diagonal of 33 rows is 3 %."""
 
 
 def findings(definition: Definition, plans: Sequence[Plan]) -> Iterator[str]:

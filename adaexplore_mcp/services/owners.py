@@ -6,9 +6,9 @@ import time
 from functools import cache
 from pathlib import Path
 
-from adaexplore_mcp.memory_store import JobRecord, Owner
+from adaexplore_mcp.memory_store import JobRecord, Owner, StepRecord
 
-__all__ = ["UNSEEN_S", "has_ended", "is_gone", "this_process"]
+__all__ = ["has_ended", "is_gone", "is_left", "this_process"]
 
 UNSEEN_S = 900.0
 """How long an evaluation counts as alive whose process cannot be seen from here."""
@@ -26,6 +26,11 @@ def this_process() -> Owner:
 def is_gone(job: JobRecord) -> bool:
     """Say whether the owner of a running job can no longer finish it."""
     return has_ended(job.owner, job.heartbeat_at + STALE_S)
+
+
+def is_left(step: StepRecord) -> bool:
+    """Say whether nobody can still be judging a submitted kernel: nobody took it up, or whoever did has ended."""
+    return not step.owner.pid or has_ended(step.owner, (step.claimed_at or step.updated_at) + UNSEEN_S)
 
 
 def has_ended(owner: Owner, until: float) -> bool:

@@ -100,8 +100,8 @@ class Evaluations(Protocol):
         """Whether candidates can be timed here."""
         ...
 
-    def gpu(self, pinned: str) -> tuple[str, str]:
-        """Return UUID and label of the GPU that a label, an index or a UUID means.
+    def gpu(self, pinned: str) -> str:
+        """Return the UUID of the GPU that a label, an index or a UUID means.
 
         Raises:
             RequestError: There is no such GPU, or none at all.

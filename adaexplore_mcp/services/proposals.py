@@ -159,11 +159,9 @@ class Proposals:
         """List the rules that kernels here touched, then those about the task."""
         touched = [rule for record in nodes for rule in record.outcome.get("rules", [])]
         about = await self._rules(task.task_id) if self._rules is not None else []
+        # The same rule is worded differently with an outcome; its id tells.
         rules: dict[str, str] = {}
-        for rule in (
-            *touched,
-            *about,
-        ):  # the same one is worded differently with an outcome, and names its id
+        for rule in (*touched, *about):
             found = _RULE_ID.search(rule)
             rules.setdefault(found[0] if found else rule, rule)
         if not rules:

@@ -122,9 +122,9 @@ class RuleService:
 
     async def learned(self, outcome: Outcome, source: bytes) -> Outcome:
         """Return an outcome that was learned from before with the rules that it, or its source, touches."""
-        failures = await self._book.table.failures(candidate_id=outcome.candidate_id)
-        broken = next((each.rule_id for each in failures if each.task_id == outcome.task_id), "")
-        rule = await self._book.table.get(broken) if broken and outcome.status not in GOOD else None
+        good = outcome.status in GOOD
+        failures = [] if good else await self._failures(outcome.candidate_id, outcome.task_id)
+        rule = await self._book.table.get(failures[0].rule_id) if failures else None
         return await self._with_rules(outcome, source, rule)
 
     async def learn(
@@ -190,12 +190,11 @@ class RuleService:
             return  # it was counted when it was new
         if edits is None:
             edits = await self._store.evaluations.sent_before(outcome.task_id, outcome.candidate_id, agent)
-        failures = await self._book.table.failures(candidate_id=edits) if edits else []
-        failure = next((each for each in failures if each.task_id == outcome.task_id), None)
-        failed = await self._store.evaluations.candidate(edits) if edits and failure else None
+        failures = await self._failures(edits, outcome.task_id)
+        failed = await self._store.evaluations.candidate(edits) if failures else None
         edit = edit_between(failed, source) if failed is not None else None
-        if failure is not None and edit is not None:
-            await self._book.table.add_fix(failure.rule_id, RuleFix(before=edit[0], after=edit[1]))
+        if edit is not None:
+            await self._book.table.add_fix(failures[0].rule_id, RuleFix(before=edit[0], after=edit[1]))
 
     async def _contradict(self, outcome: Outcome, source: bytes, triton: str) -> None:
         """Retire for this Triton what a right kernel does, where no probe says better."""
@@ -284,6 +283,7 @@ class RuleService:
         return failure
 
     async def _failures(self, candidate_id: str, task_id: str) -> list[Failing]:
+        """Return the failures of a candidate on a task, or on any where none is named, latest first."""
         if not candidate_id:
             return []
         failures = await self._book.table.failures(candidate_id=candidate_id, limit=MOST_FAILURES)

@@ -2,14 +2,13 @@
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from adaexplore_mcp.memory_store import NewRule, RuleDetails, RuleRecord
 from adaexplore_mcp.models import RuleFix, RuleView
 from adaexplore_mcp.rules import Line, cleaned, read_published
 from adaexplore_mcp.services.rulebook import Rulebook, named
-from adaexplore_mcp.services.ruleviews import overview, place_of, view
+from adaexplore_mcp.services.ruleviews import day, overview, place_of, view
 
 __all__ = ["ImportReport", "LeftOut", "RuleSets"]
 
@@ -121,7 +120,7 @@ class RuleSets:
         if form == "json":
             wire = {"triton": triton, "rules": [each.to_wire() for each in found]}
             return json.dumps(wire, indent=1, ensure_ascii=False) + "\n"
-        counts = overview([each.standing for each in found])
+        counts = overview([each.shown for each in found])
         head = [
             "rule",
             "state",
@@ -150,21 +149,19 @@ class _Exported:
     """
 
     def __init__(self, rule: RuleRecord, details: RuleDetails, triton: str) -> None:
-        self._view = view(rule, details, triton)
+        self.shown = view(rule, details, triton)
         self._names = list(rule.names)
         self._place = _place(rule)
         self._checks = [
-            {"triton": version, "holds": holds, "by": how, "date": _day(checked)}
+            {"triton": version, "holds": holds, "by": how, "date": day(checked)}
             for version, (holds, how, checked) in sorted(details.holds.items())
         ]
-        refuted = triton in details.holds and not details.holds[triton][0]
-        self.standing = rule._replace(state="retired") if refuted else rule
 
     def to_wire(self) -> dict[str, Any]:
         checks = {"verified_for": self._of(holds=True), "retired_for": self._of(holds=False)}
         return (
-            self._view.to_wire()
-            | {"names": self._names, "state": self.standing.state}
+            self.shown.to_wire()
+            | {"names": self._names}
             | {name: found for name, found in checks.items() if found}
             | self._place
         )
@@ -175,14 +172,13 @@ class _Exported:
             ", ".join(f"{each['triton']} ({each['date']}, {each['by']})" for each in self._of(holds=holds))
             for holds in (True, False)
         )
-        shown = self._view
-        support = str(shown.support)
+        shown = self.shown
         return [
             shown.rule,
-            self.standing.state,
+            shown.state,
             verified,
             retired,
-            support,
+            str(shown.support),
             shown.provenance,
             _edit(shown.fix),
         ]
@@ -206,10 +202,6 @@ def _row(cells: list[str]) -> str:
 
 def _edit(fix: RuleFix | None) -> str:
     return f"`{fix.before}` → `{fix.after}`" if fix else ""
-
-
-def _day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
 def _place(rule: RuleRecord) -> dict[str, str]:

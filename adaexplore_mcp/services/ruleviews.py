@@ -7,8 +7,10 @@ from adaexplore_mcp.memory_store import RuleBrief, RuleDetails, RuleRecord, Spee
 from adaexplore_mcp.models import RuleView
 from adaexplore_mcp.rules import PERFORMANCE, VISIBLE, Place, cleaned, probe_of
 
-__all__ = ["as_line", "holds_now", "in_brief", "view", "vouched"]
+__all__ = ["as_line", "day", "holds_now", "in_brief", "view", "vouched"]
 
+VOUCHED = {"verified": "a probe confirms it", "confirmed": "a person confirmed it"}
+"""By state of a rule: who says that it holds."""
 NAMED = 6
 """Names that are shown with a rule whose text does not list them all."""
 
@@ -26,9 +28,9 @@ def holds_now(details: RuleDetails, triton: str) -> str:
         if last is None:
             return ""
         version, (holds, how, checked) = last
-        return f"{how} {'confirms' if holds else 'refutes'} it for triton {version} ({_day(checked)})"
+        return f"{how} {'confirms' if holds else 'refutes'} it for triton {version} ({day(checked)})"
     holds, how, checked = known
-    return f"{how} {'confirms' if holds else 'refutes'} it for triton {triton} ({_day(checked)})"
+    return f"{how} {'confirms' if holds else 'refutes'} it for triton {triton} ({day(checked)})"
 
 
 def view(rule: RuleRecord, details: RuleDetails, triton: str, *, reason: bool = False) -> RuleView:
@@ -53,7 +55,7 @@ def view(rule: RuleRecord, details: RuleDetails, triton: str, *, reason: bool = 
     if rule.state == "confirmed":
         where.append("confirmed by a person")
     if rule.state == "retired":
-        where.append(f"retired ({_day(rule.changed_at)})")
+        where.append(f"retired ({day(rule.changed_at)})")
     checked = holds_now(details, triton)
     where.append(checked or ("probe not run yet" if probe_of(rule.key) else "no probe"))
     if holds_for:
@@ -88,8 +90,8 @@ def _refuted(details: RuleDetails, triton: str) -> bool:
 
 def as_line(rule: RuleRecord, *, lead: str = "", elsewhere: bool = False) -> str:
     """Return a rule as one line of an outcome; `elsewhere`: its probe ran for other versions of Triton only."""
-    probed = "a probe confirmed it for another Triton" if elsewhere else "a probe confirms it"
-    kind = {"verified": probed, "confirmed": "a person confirmed it"}.get(
+    said = VOUCHED | {"verified": "a probe confirmed it for another Triton"} if elsewhere else VOUCHED
+    kind = said.get(
         rule.state,
         "unverified"
         if rule.state == "unverified"
@@ -101,9 +103,7 @@ def as_line(rule: RuleRecord, *, lead: str = "", elsewhere: bool = False) -> str
 
 def in_brief(rule: RuleView) -> str:
     """Return on what a rule rests, in few words; the whole of it is its provenance."""
-    state = {"verified": "a probe confirms it", "confirmed": "a person confirmed it"}.get(
-        rule.state, rule.state
-    )
+    state = VOUCHED.get(rule.state, rule.state)
     support = f"seen on {_count(rule.support, 'task family', 'task families')}" if rule.support else ""
     return ", ".join(filter(None, (state, support, rule.holds_for)))
 
@@ -151,11 +151,12 @@ def _count(number: int, one: str, several: str) -> str:
     return f"{number} {one if number == 1 else several}"
 
 
-def _day(seconds: float) -> str:
+def day(seconds: float) -> str:
+    """Return a date, in UTC."""
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
 
-def overview(rules: Sequence[RuleRecord]) -> str:
+def overview(rules: Sequence[RuleRecord | RuleView]) -> str:
     """Return how many rules there are by state, in words."""
     counts: dict[str, int] = {}
     for rule in rules:

@@ -5,7 +5,7 @@ import collections
 from adaexplore_mcp.memory_store import NodeRecord, StepRecord, Store, node_handle
 from adaexplore_mcp.models import NodeRow, RunPage, RunRow, RunView, RunViewName
 from adaexplore_mcp.search import ROOT, pool_view, tree_view
-from adaexplore_mcp.services.owners import UNSEEN_S, has_ended
+from adaexplore_mcp.services.owners import is_left
 from adaexplore_mcp.services.plots import plot
 from adaexplore_mcp.services.searchstate import RunNow, Searches
 from adaexplore_mcp.services.searchwords import (
@@ -139,8 +139,7 @@ def _open(step: StepRecord) -> str:
     where = f"from node {step.parent}" if step.parent != ROOT else "at the root"
     state = "open"
     if step.state == "submitted":
-        gone = not step.owner.pid or has_ended(step.owner, (step.claimed_at or step.updated_at) + UNSEEN_S)
-        state = "interrupted, the next call with it takes it up" if gone else "being judged"
+        state = "interrupted, the next call with it takes it up" if is_left(step) else "being judged"
     who = f" ({step.agent})" if step.agent else ""
     return f"{step.step_id}{who}: {step.kind} {where}, {state}"
 

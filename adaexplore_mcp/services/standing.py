@@ -36,8 +36,8 @@ class Asked:
     effort: Effort = "quick"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what a receipt keeps of it; where it was judged stands there anyway."""
-        return {"software": self.software, "baselines": list(self.baselines), "effort": self.effort}
+        """Return what a receipt keeps of it; where it was judged and how it was timed stand there anyway."""
+        return {"software": self.software, "baselines": list(self.baselines)}
 
 
 def standing(kept: Sequence[ReceiptRecord], asked: Asked) -> Outcome | None:

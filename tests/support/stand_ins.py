@@ -197,7 +197,7 @@ class StandInEvaluations:
     def gpu(self, pinned):
         if pinned != "cuda:1" or not self.times:
             raise RequestError(f"There is no GPU {pinned!r}; there are: cuda:1.", "Name it, or none.")
-        return "GPU-1", "cuda:1"
+        return "GPU-1"
 
     async def benchmark(self, request, report):
         outcome = await self.verify(request, report)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaexplore_mcp.evaluation.trials import RANDOMISED, SCHEDULE, applicable
+from adaexplore_mcp.evaluation.trials import MOST_SAME, RANDOMISED, SCHEDULE, applicable
 from adaexplore_mcp.evaluation.workers.content import TaskContent
 from adaexplore_mcp.evaluation.workers.domains import randomise_state
 from adaexplore_mcp.evaluation.workers.judge import Judge
@@ -28,9 +28,6 @@ __all__ = ["examined"]
 
 MOST_ELEMENTS, MOST_FLOPS = 2e6, 3e8
 """What a CPU interprets in seconds: a task beyond would be judged at reduced sizes."""
-MOST_SAME = 0.99
-"""Share of an output that may be one value, or whatever the inputs are: a diagonal of 33 rows stays a task, one of 9,801 elements
-of which one is computed does not."""
 ROUNDS, ROUNDS_OF_CHANCE = 5, 32
 """Draws of values under which registration must find nothing. What it would remark on in a share p of its draws passes n of them
 with (1 - p)^n, so that of drafts it remarks on p · (1 - p)^n: for 32 at most 1.1 % of those of the worst p."""

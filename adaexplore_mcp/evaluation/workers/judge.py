@@ -368,9 +368,8 @@ def _share_of_one_value(tensor: torch.Tensor) -> float:
     if tensor.dtype.is_complex or tensor.numel() < 2:
         return 0.0
     values = tensor.double()
-    share = (
-        int((values == values.median()).sum()) / values.numel()
-    )  # more than half of them hold it only if the median does
+    # More than half of them hold it only if the median does.
+    share = int((values == values.median()).sum()) / values.numel()
     return share if share > 0.5 else 0.0
 
 
