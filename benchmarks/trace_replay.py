@@ -1,14 +1,16 @@
 """Replays a published search, kernel by kernel, through the tools of a real server, as an agent would.
 
-    python benchmarks/trace_replay.py TRACE.json OUT.jsonl [--precision match] [--steps 20] [--home FOLDER] [-- FLAGS OF serve]
+    python benchmarks/trace_replay.py TRACE.json OUT.jsonl [--precision match] [--agents 4] [--steps 20] [--home FOLDER] [-- FLAGS OF serve]
 
 TRACE.json is a file of the showcase of AdaExplore's repository (`web/showcase/kb-l2-*.json`: a reference, and steps with code
 and scores); it is not part of this one. Each recorded kernel is submitted to the step that the server proposes, so verdicts and
-speedups can be compared, while the tree is the server's own. Every answer is a line of OUT.jsonl; started again with the same
-arguments it goes on where it ended. The last lines say how verdicts compare, and how long it took.
+speedups can be compared, while the tree is the server's own. The budget is the number of different kernels: after the last one the
+server times the best again. Every answer is a line of OUT.jsonl; started again with the same arguments it goes on where it ended.
+The last lines say how verdicts compare, and how long it took.
 """
 
 import argparse
+import ast
 import collections
 import json
 import os
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("trace", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--precision", default="match", choices=["match", "relaxed", "kernelbench", "paper"])
+    parser.add_argument("--agents", type=int, default=1, help="who submit kernels at once")
     parser.add_argument("--steps", type=int, default=0, help="most steps of this call; 0: all")
     parser.add_argument("--home", type=Path, default=Path("trace-replay-home"))
     parser.add_argument("flags", nargs="*", help="of serve, after --")
@@ -61,40 +64,77 @@ async def _replay(trace: dict[str, Any], arguments: argparse.Namespace) -> None:
         args=["-m", "adaexplore_mcp", "serve", "--home", str(arguments.home), *arguments.flags],
         env=dict(os.environ),
     )
+    began = time.monotonic()
     async with Client(stdio_client(server)) as client:
         run_id = rows[0]["run_id"] if rows else await _begin(client, trace, arguments.precision)
-        for step in todo:
-            started = time.monotonic()
-            proposal = await ask(client, "search_step", run_id=run_id)
-            if proposal["status"] == "stopped":
-                proposal = await ask(
-                    client, "search_step", run_id=run_id, resume=True, max_steps=len(trace["steps"]) + 1000
+        left = collections.deque(todo)
+
+        async def agent(name: str) -> None:
+            while left:
+                step = left.popleft()
+                row = await _submitted(client, run_id, name, step, len(trace["steps"]))
+                with arguments.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+                mark = "" if _agrees(row) else "  <- differs"
+                print(
+                    f"step {row['step']}: {row['status']}, recorded {_recorded(row)}, {row['seconds']} s{mark}",
+                    flush=True,
                 )
-            answer = await ask(
-                client, "search_step", run_id=run_id, step_id=proposal["step_id"], kernel=step["code"]
-            )
-            row = {
-                "step": step["step"],
-                "run_id": run_id,
-                "node_id": answer.get("node_id", ""),
-                "kind": proposal.get("kind", ""),
-                "status": answer["status"],
-                "duplicate": answer.get("duplicate", False),
-                "outcome": answer.get("outcome", {}),
-                "receipt_id": answer.get("receipt_id", ""),
-                "recorded": step["score"],
-                "recorded_error": str(step.get("error") or "")[:300],
-                "seconds": round(time.monotonic() - started, 2),
-            }
-            with arguments.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            mark = "" if _agrees(row) else "  <- differs"
-            print(
-                f"step {row['step']}: {row['status']}, recorded {_recorded(row)}, {row['seconds']} s{mark}",
-                flush=True,
-            )
+
+        async with anyio.create_task_group() as group:
+            for number in range(arguments.agents):
+                group.start_soon(agent, f"agent-{number}" if number else "")
+        if todo:
+            print(f"{len(todo)} steps by {arguments.agents} agents in {time.monotonic() - began:.0f} s")
         seen = await ask(client, "get_run", run_id=run_id)
     print(seen["summary"])
+
+
+async def _submitted(
+    client: Client, run_id: str, agent: str, step: dict[str, Any], steps: int
+) -> dict[str, Any]:
+    """Submit a recorded kernel to the step that the server proposes, and return what became of it."""
+    started = time.monotonic()
+    proposal = await ask(client, "search_step", run_id=run_id, agent=agent)
+    while not proposal.get("step_id"):
+        if proposal["status"] == "stopped":
+            more = {"resume": True, "max_steps": steps + 1000}
+            proposal = await ask(client, "search_step", run_id=run_id, agent=agent, **more)
+        else:  # the rest of the budget is out with other agents
+            await anyio.sleep(1)
+            proposal = await ask(client, "search_step", run_id=run_id, agent=agent)
+    answer = await ask(
+        client,
+        "search_step",
+        run_id=run_id,
+        agent=agent,
+        step_id=proposal["step_id"],
+        kernel=step["code"],
+    )
+    return {
+        "step": step["step"],
+        "run_id": run_id,
+        "node_id": answer.get("node_id", ""),
+        "kind": proposal.get("kind", ""),
+        "status": answer["status"],
+        "duplicate": answer.get("duplicate", False),
+        "outcome": answer.get("outcome", {}),
+        "receipt_id": answer.get("receipt_id", ""),
+        "recorded": step["score"],
+        "recorded_error": str(step.get("error") or "")[:300],
+        "seconds": round(time.monotonic() - started, 2),
+    }
+
+
+def _different(sources: list[str]) -> int:
+    """Return how many kernels differ by more than layout and comments."""
+    found = set()
+    for source in sources:
+        try:
+            found.add(ast.dump(ast.parse(source)))
+        except SyntaxError:
+            found.add(source)
+    return len(found)
 
 
 async def _begin(client: Client, trace: dict[str, Any], precision: str) -> str:
@@ -105,9 +145,8 @@ async def _begin(client: Client, trace: dict[str, Any], precision: str) -> str:
         source=trace["reference_src"],
         policy={"precision": precision},
     )
-    begun = await ask(
-        client, "search_step", task_id=task["task_id"], preset="paper", max_steps=len(trace["steps"])
-    )
+    budget = _different([step["code"] for step in trace["steps"] if step.get("code")])
+    begun = await ask(client, "search_step", task_id=task["task_id"], preset="paper", max_steps=budget)
     return str(begun["run_id"])
 
 
