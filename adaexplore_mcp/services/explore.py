@@ -37,7 +37,7 @@ from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.proposals import Proposals, RulesFor
 from adaexplore_mcp.services.runverdicts import fresh_node, judged
 from adaexplore_mcp.services.searchstate import RunNow, Searches
-from adaexplore_mcp.services.searchwords import result_of, short_outcome, stopped_because
+from adaexplore_mcp.services.searchwords import result_of, short_outcome, shortened_text, stopped_because
 from adaexplore_mcp.services.speedlessons import step_ratio
 
 __all__ = ["Ask", "ExploreService"]
@@ -48,6 +48,8 @@ MAX_STARTS = 5
 BEST_TIMED_AGAIN = 3
 ATTEMPTS = 200
 """How often a proposal is made again because the run has changed meanwhile."""
+MAX_IDEA = 1000
+"""Characters of what an agent says it tried that are kept; what is longer keeps its head and its tail."""
 LESSON = "adapt_on_task with its node_id and lesson keeps what that teaches."
 ASKED_FOR = {"small": "edit", "large": "new kernel"}
 
@@ -223,7 +225,7 @@ class ExploreService:
         submission = Submission(
             source=source,
             digest=await _digest(source),
-            idea=" ".join(request.idea.split())[:300],
+            idea=shortened_text(" ".join(request.idea.split()), MAX_IDEA),
             change=change,
             agent=agent,
         )

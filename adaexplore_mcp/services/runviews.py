@@ -2,11 +2,13 @@
 
 import collections
 
+import anyio
+
 from adaexplore_mcp.memory_store import NodeRecord, StepRecord, Store, node_handle
 from adaexplore_mcp.models import NodeRow, RunPage, RunRow, RunView, RunViewName
 from adaexplore_mcp.search import ROOT, pool_view, tree_view
 from adaexplore_mcp.services.owners import is_left
-from adaexplore_mcp.services.plots import plot
+from adaexplore_mcp.services.plots import drawn, png
 from adaexplore_mcp.services.searchstate import RunNow, Searches
 from adaexplore_mcp.services.searchwords import (
     RIGHT,
@@ -108,8 +110,9 @@ class RunViews:
         now = await self._searches.now(run_id)
         best = best_node_of(now, timed=timed)
         title = f"{run_id}: {await self._summary(now, best, timed=timed)}"
-        # Here, not in a thread: the search must not grow meanwhile. It takes some 50 ms.
-        return plot(now.search, title, timed=timed)
+        # Here, not in a thread: the search must not grow meanwhile.
+        picture = drawn(now.search, title, timed=timed)
+        return await anyio.to_thread.run_sync(png, picture)
 
     async def _summary(self, now: RunNow, best: int | None, *, timed: bool) -> str:
         nodes = now.search.nodes
