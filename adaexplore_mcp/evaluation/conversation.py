@@ -110,8 +110,9 @@ class NumericsReport:
 
     @property
     def clean(self) -> bool:
-        """Whether every call was right and nothing broke."""
-        return self.failure is None and self.ended is None and not self.timed_out_s and self.mismatch is None
+        """Whether every call was right, nothing broke, and it did nothing that no kernel has a reason to do."""
+        broke = self.failure is not None or self.ended is not None or self.timed_out_s > 0
+        return not broke and self.mismatch is None and not self.integrity.misconduct
 
     @property
     def short_of_memory(self) -> bool:

@@ -245,7 +245,12 @@ class Benchmark:
             failure = side.seen.failure
             if each.name == CANDIDATE and side.seen.short_of_memory:
                 raise DeviceFullError("the candidate had not enough beside its baselines") from None
-            why = "it gave a wrong result" if failure is None else f"{failure.type}: {failure.message}"
+            if failure is not None:
+                why = f"{failure.type}: {failure.message}"
+            elif side.seen.integrity.misconduct:
+                why = "it did what no kernel has a reason to do, and what makes times worth nothing"
+            else:
+                why = "it gave a wrong result"
         except SessionTimeoutError as error:
             side.seen.timed_out_s, side.seen.report = self._timeout_s, error.report
             why = f"it took more than {self._timeout_s:g} s"

@@ -23,7 +23,7 @@ from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.candidate import CandidateProcess, Reply, answer
 from adaexplore_mcp.evaluation.workers.cuda.bursts import Bursts
 from adaexplore_mcp.evaluation.workers.cuda.engine import CudaEngine
-from adaexplore_mcp.evaluation.workers.cuda.memory import persisting_bytes
+from adaexplore_mcp.evaluation.workers.cuda.memory import forget_persisting_lines, persisting_bytes
 from adaexplore_mcp.evaluation.workers.cuda.start import start_if_room
 from adaexplore_mcp.evaluation.workers.cuda.watched import kernel_times
 
@@ -52,6 +52,7 @@ class _TimedProcess(CandidateProcess):
     def __init__(self, connection: Connection, folder: Path, engine: CudaEngine) -> None:
         super().__init__(connection, folder, engine)
         self._bursts: Bursts | None = None
+        self._kept_by_the_driver = 0
         self._chosen: tuple[Any, int] = None, 0
         self.operations = {
             **self.operations,
@@ -65,13 +66,17 @@ class _TimedProcess(CandidateProcess):
     def integrity(self, *, thorough: bool = False) -> dict[str, Any]:
         """Return what the candidate did to its process, and while it is timed what it keeps in the L2 cache."""
         seen = super().integrity(thorough=thorough)
-        # Each burst begins with none: what there is now was set aside in a call.
-        return seen | {"kept_bytes": persisting_bytes()} if seen and self._bursts is not None else seen
+        if not seen or self._bursts is None:
+            return seen
+        return seen | {"kept_bytes": max(0, persisting_bytes() - self._kept_by_the_driver)}
 
     def load(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Make what takes times before the candidate is imported."""
         if request.get("timing"):
             self._bursts = Bursts(request["l2_bytes"])
+            # As each burst does: what is more afterwards was set aside by the candidate.
+            forget_persisting_lines()
+            self._kept_by_the_driver = persisting_bytes()
         return super().load(request, descriptors)
 
     def burst(self, request: Mapping[str, Any], _: Sequence[int]) -> Reply:
