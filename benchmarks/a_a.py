@@ -140,8 +140,10 @@ async def measured(evaluator: Evaluator, name: str, others: Sequence[bytes], eff
 
 def rows_from(name: str, outcome: Outcome, percents: Sequence[int], seconds: float) -> list[Row]:
     """Return a row per pair."""
-    if outcome.timing is None:
-        return [{"task": name, "percent": 0, "conclusion": f"{outcome.status}: {outcome.summary}"[:200]}]
+    if outcome.timing is None or not outcome.timing.latencies:
+        notes = () if outcome.timing is None else outcome.timing.notes
+        said = " ".join((f"{outcome.status}: {outcome.summary}", *notes))
+        raise SystemExit(f"Nothing was timed of {name}: {said}")
     (latency,) = outcome.timing.latencies.values()
     return [
         {

@@ -31,6 +31,8 @@ from adaexplore_mcp.models import Clock, Effort
 
 __all__ = ["Benchmark", "WorkloadTimes"]
 
+FAILURES = (Decided, SessionTimeoutError, SessionEndedError, FrameError)
+"""In these ways a contender fails; any other error is ours."""
 REPEATS = 2
 """Measurements made again because something marred the first."""
 SLOWED = frozenset({
@@ -241,25 +243,11 @@ class Benchmark:
         why = ""
         try:
             await step()
-        except Decided:
-            failure = side.seen.failure
+        except FAILURES as error:
             if each.name == CANDIDATE and side.seen.short_of_memory:
                 raise DeviceFullError("the candidate had not enough beside its baselines") from None
-            if failure is not None:
-                why = f"{failure.type}: {failure.message}"
-            elif side.seen.integrity.misconduct:
-                why = "it did what no kernel has a reason to do, and what makes times worth nothing"
-            else:
-                why = "it gave a wrong result"
-        except SessionTimeoutError as error:
-            side.seen.timed_out_s, side.seen.report = self._timeout_s, error.report
-            why = f"it took more than {self._timeout_s:g} s"
-        except SessionEndedError as error:
-            side.seen.ended = error.report
-            why = "its process ended"
-        except FrameError as error:
-            why = f"its process does not answer as ours do: {error}"
-            if each.name == CANDIDATE:
+            why = _why(side, error)
+            if each.name == CANDIDATE and isinstance(error, FrameError):
                 times.clock = None
         if each.name == CANDIDATE:
             times.seen = side.seen
@@ -353,9 +341,26 @@ class _Baseline:
         """
         try:
             return await self._side.burst(count, check=check)
-        except (Decided, SessionTimeoutError, SessionEndedError, FrameError) as error:
-            why = f"it failed while it was timed ({type(error).__name__})"
-            raise _BaselineLostError(self._name, why) from error
+        except FAILURES as error:
+            raise _BaselineLostError(self._name, _why(self._side, error)) from error
+
+
+def _why(side: Side, error: Exception) -> str:
+    """Say how a contender failed, and note what the error tells of its process."""
+    match error:
+        case SessionTimeoutError():
+            side.seen.timed_out_s, side.seen.report = error.timeout_s, error.report
+            return f"it took more than {error.timeout_s:g} s"
+        case SessionEndedError():
+            side.seen.ended = error.report
+            return "its process ended"
+        case FrameError():
+            return f"its process does not answer as ours do: {error}"
+    if side.seen.failure is not None:
+        return f"{side.seen.failure.type}: {side.seen.failure.message}"
+    if side.seen.integrity.misconduct:
+        return "it did what no kernel has a reason to do, and what makes times worth nothing"
+    return "it gave a wrong result"
 
 
 def _unsaid(_: str) -> None:

@@ -5,7 +5,7 @@ from contenders import GPU, QUIET, TRIALS, Bench, side
 
 from adaexplore_mcp.errors import WorkerLostError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
-from adaexplore_mcp.evaluation.claims import Failure
+from adaexplore_mcp.evaluation.claims import Event, Failure, Integrity
 from adaexplore_mcp.evaluation.conversation import Decided
 from adaexplore_mcp.evaluation.devices import Condition
 from adaexplore_mcp.evaluation.session import EndReport, SessionEndedError, SessionTimeoutError
@@ -83,6 +83,37 @@ async def test_without_any_baseline_left_nothing_is_timed(monkeypatch):
     assert times.failed == {"eager": "it gave a wrong result"}
     assert len(times.rounds) == 0
     assert times.seen.clean
+
+
+MISCONDUCT = [
+    Integrity(patched=["torch.empty"]),
+    Integrity(events=[Event("signal", "run", "SIGSTOP to 7")]),
+    Integrity(events=[Event("process", "run", "sh")]),
+    Integrity(kept_bytes=1 << 20),
+]
+
+
+@pytest.mark.parametrize("did", MISCONDUCT)
+@pytest.mark.parametrize("fails", ["construct", "burst"])
+async def test_what_a_candidate_does_only_while_it_is_timed_is_held_against_it(monkeypatch, fails, did):
+    bad = side(fails=fails, error=Decided())
+    bad.seen.integrity = did
+    bench = Bench(monkeypatch, bad, side("eager"))
+    times = await bench.times()
+    assert not times.seen.clean
+    assert len(times.rounds) == 0
+    assert not times.failed
+
+
+@pytest.mark.parametrize("did", MISCONDUCT)
+async def test_a_baseline_that_misbehaves_is_left_out_and_is_no_wrong_result(monkeypatch, did):
+    bad = side("eager", fails="burst", error=Decided())
+    bad.seen.integrity = did
+    bench = Bench(monkeypatch, side(), bad, side("compile", latency_us=200.0))
+    times = await bench.times()
+    assert times.seen.clean
+    assert "no kernel has a reason to do" in times.failed["eager"]
+    assert times.rounds.interval("compile", 0.05).ratio == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
