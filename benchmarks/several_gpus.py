@@ -38,7 +38,7 @@ from adaexplore_mcp.memory_store.records import from_json
 
 AGENTS = 4
 TIMED = 5
-NO_USE = ("waiting", "compiling", "making way", "ending")
+NO_USE = ("waiting", "compiling", "making way", "leaving", "ending")
 """What an evaluation says while it does nothing on a GPU begins with one of these."""
 
 Row = dict[str, Any]

@@ -47,7 +47,7 @@ STAGES = (
 GROUPS = ("queue", "load", "compile", "start", "first calls", "reference", "check", "timing", "other")
 ALONE = ("tuning", "warming up")
 """With one of these a kernel begins to hold the GPU alone."""
-BESIDE = ("waiting", "compiling", "preparing", "importing", "running the reference", "ending")
+BESIDE = ("waiting", "compiling", "preparing", "importing", "running the reference", "leaving", "ending")
 """With one of these it does so no more."""
 TIMEOUT_S = 120
 

@@ -22,6 +22,7 @@ PER_DEVICE = 4
 MEMORY_SHARE = 0.8
 GIVE_WAY_S = 1.0
 """How long who gives way waits for others to leave, who may wait for it."""
+LEAVING = "leaving the GPU"
 
 
 @dataclass(eq=False, slots=True)
@@ -130,7 +131,8 @@ class Devices:
         Args:
             pinned: Label, index or UUID of the only GPU that will do; empty for any.
             bytes_needed: GPU memory it needs at most; what needs more than the share allows runs without others.
-            report: Told what is waited for and how many are ahead, whenever that changes; must not raise.
+            report: Told what is waited for and how many are ahead, whenever that changes, and that the GPU is left; must
+                not raise.
 
         Raises:
             RequestError: There is no such GPU, or none at all.
@@ -146,13 +148,17 @@ class Devices:
                 if not self._somebody_times(device):
                     return 0.0
                 began = anyio.current_time()
+                report("making way for a measurement")
                 await lock.aclose()
-                await self._step_aside(device, report)
+                await self._step_aside(device)
                 await hold()
                 return anyio.current_time() - began
 
             await hold()
-            yield Place(device.gpu, give_way)
+            try:
+                yield Place(device.gpu, give_way)
+            finally:  # before anybody else is on it
+                report(LEAVING)
 
     @asynccontextmanager
     async def alone(
@@ -162,7 +168,8 @@ class Devices:
 
         Args:
             gpu: One of these GPUs, on which the caller holds no place: it would wait for itself.
-            report: Told what is waited for and how many are ahead, whenever that changes; must not raise.
+            report: Told what is waited for and how many are ahead, whenever that changes, and that the GPU is left; must
+                not raise.
             holding: The caller has reserved memory there, and goes before all who have not: they may wait for that memory.
 
         Raises:
@@ -170,7 +177,10 @@ class Devices:
         """
         waiter = _Waiter([self._devices[gpu.uuid]], 0, True, report, anyio.Event(), holding)
         async with self._place(waiter) as device, device.lock.alone(report):
-            yield
+            try:
+                yield
+            finally:
+                report(LEAVING)
 
     @asynccontextmanager
     async def reserved(self, gpu: Gpu, bytes_needed: int) -> AsyncIterator[None]:
@@ -192,9 +202,8 @@ class Devices:
         """Tell whether somebody uses a GPU alone, or waits to."""
         return device.timed or any(waiter.alone and device in waiter.devices for waiter in self._waiting)
 
-    async def _step_aside(self, device: _Device, report: Callable[[str], None]) -> None:
+    async def _step_aside(self, device: _Device) -> None:
         """Count for nobody who wants a GPU alone, until they are done; not for long where others are in their way."""
-        report("making way for a measurement")
         device.aside += 1
         try:
             self._admit()

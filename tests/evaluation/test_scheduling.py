@@ -12,7 +12,7 @@ from adaexplore_mcp.errors import RequestError, WorkerError
 from adaexplore_mcp.evaluation import scheduling
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.scheduling import LEAVING, Devices
 
 pytestmark = pytest.mark.anyio
 
@@ -156,11 +156,12 @@ async def test_evaluations_spread_over_the_gpus():
 
 
 async def test_of_free_gpus_the_one_used_longest_ago_is_taken():
-    machine, places = Machine(), []
+    machine, places, told = Machine(), [], []
     for _ in range(4):
-        async with machine.devices.use(bytes_needed=1, report=places.append) as place:
+        async with machine.devices.use(bytes_needed=1, report=told.append) as place:
             places.append(place.gpu.label)
     assert places == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+    assert told == [LEAVING] * 4
 
 
 @pytest.mark.parametrize("pinned", ["cuda:1", "3", "GPU-1000", "GPU-1"])
@@ -621,6 +622,30 @@ async def test_memory_that_is_reserved_is_given_to_nobody_and_who_holds_it_goes_
 # --- with real locks -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("alone", [True, False])
+async def test_that_a_gpu_is_left_is_said_before_anybody_else_is_on_it(alone):
+    machine, order = Machine(), []
+    gpu = machine.devices.gpus[0]
+
+    async def next_one():
+        async with machine.devices.alone(gpu, lambda _: None):
+            order.append("next")
+
+    def report(words):
+        if words == LEAVING:
+            order.append(words)
+
+    one = (
+        machine.devices.alone(gpu, report)
+        if alone
+        else machine.devices.use(gpu.label, bytes_needed=1, report=report)
+    )
+    async with anyio.create_task_group() as group, one:
+        group.start_soon(next_one)
+        await anyio.wait_all_tasks_blocked()
+    assert order == [LEAVING, "next"]
+
+
 async def test_with_real_locks_two_servers_share_a_gpu_and_neither_disturbs_the_timing_of_the_other(tmp_path):
     one = gpu(0)
     servers = [Devices([one], {one.uuid: DeviceLock(one, tmp_path / "locks")}) for _ in range(2)]
@@ -641,4 +666,4 @@ async def test_with_real_locks_two_servers_share_a_gpu_and_neither_disturbs_the_
             with anyio.fail_after(30):
                 await told.wait()
             order.append("timed")
-    assert order == ["timed", "check"]
+    assert order == [LEAVING, LEAVING, "timed", LEAVING, "check"]

@@ -8,6 +8,7 @@ from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.claims import Event, Failure, Integrity
 from adaexplore_mcp.evaluation.conversation import Decided
 from adaexplore_mcp.evaluation.devices import Condition
+from adaexplore_mcp.evaluation.scheduling import LEAVING
 from adaexplore_mcp.evaluation.session import EndReport, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.timing.clock import Burst
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
@@ -24,7 +25,7 @@ async def test_everything_but_timing_and_tuning_is_done_beside_others(monkeypatc
     assert times.clock == "confirmed"
     assert len(times.rounds) == 20
     alone = bench.stages.index("waiting to time alone")
-    assert bench.stages[:alone] == ["preparing candidate and eager and max_autotune"]
+    assert bench.stages[:alone] == ["preparing candidate and eager and max_autotune", LEAVING]
     assert bench.stages[alone + 1] == "tuning max_autotune"
     first = [name for name, step in bench.world if step == "first calls"]
     assert sorted(first[:2]) == [CANDIDATE, "eager"]
