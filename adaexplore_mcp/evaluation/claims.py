@@ -340,10 +340,12 @@ class SourceClaim:
     Args:
         kernels: Line of each Triton kernel that no other one calls.
         signs: What a reader should look at.
+        narrow: Whether anything in it may compute in less than float32, or hides what it computes.
     """
 
     kernels: dict[str, int] = field(default_factory=dict)
     signs: list[Sign] = field(default_factory=list)
+    narrow: bool = True
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> "SourceClaim":
@@ -352,7 +354,7 @@ class SourceClaim:
             Sign(text(each, "kind", 40), min(number(each, "line"), MAX_LINE), text(each, "what", 160))
             for each in _dicts(reply, "signs")
         ]
-        return cls(counts(reply, "kernels"), signs)
+        return cls(counts(reply, "kernels"), signs, reply.get("narrow") is not False)
 
 
 def tuned(reply: Mapping[str, Any]) -> dict[str, list[bool]]:

@@ -15,7 +15,7 @@ The order of the rules, first that applies:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adaexplore_mcp.evaluation.decisions import (
     Decision,
@@ -27,6 +27,8 @@ from adaexplore_mcp.evaluation.decisions import (
 )
 from adaexplore_mcp.evaluation.definition import Definition
 from adaexplore_mcp.evaluation.facts import facts
+from adaexplore_mcp.evaluation.judging import Mismatch
+from adaexplore_mcp.evaluation.numerics import NumericsReport
 from adaexplore_mcp.evaluation.reporting import (
     HARMLESS_OPERATORS,
     HOST_ELEMENTS,
@@ -40,7 +42,7 @@ from adaexplore_mcp.evaluation.reporting import (
     scope,
     seconds,
 )
-from adaexplore_mcp.evaluation.wording import advice, fix, what_is_wrong
+from adaexplore_mcp.evaluation.wording import OTHER_FORMULA, advice, fix, what_is_wrong
 from adaexplore_mcp.models import ErrorExcerpt, Outcome
 
 __all__ = ["decide"]
@@ -257,6 +259,10 @@ def _numbers(case: _Case) -> Decision | None:
     mismatch = result.numerics.mismatch
     if mismatch is None:
         return None
+    next_step = advice(mismatch)
+    if mismatch.check == "precision_class":
+        mismatch = _imprecise(mismatch, result.numerics)
+        next_step = next_step if mismatch.check == "precision_class" else OTHER_FORMULA
     evidence = evidence_of(mismatch.evidence, result.name, mismatch.trial)
     error = None
     if mismatch.kernel:
@@ -288,10 +294,25 @@ def _numbers(case: _Case) -> Decision | None:
         "incorrect",
         "compare",
         f"Incorrect: {what}.",
-        advice(mismatch),
+        next_step,
         check=mismatch.check,
         error=error,
         evidence=evidence,
+    )
+
+
+def _imprecise(mismatch: Mismatch, numerics: NumericsReport) -> Mismatch:
+    """Say what many small errors come from: narrow arithmetic where there may be some, else a formula."""
+    told = mismatch.evidence.get("detail", "")
+    if numerics.source.narrow or any(kind != "ieee" for kind in numerics.facts.dots):
+        detail = (
+            f"right to {mismatch.evidence.get('precision_class')} precision only ({told}); this float32 task asks for float32 "
+            "arithmetic"
+        )
+        return replace(mismatch, evidence={**mismatch.evidence, "detail": detail})
+    detail = f"many elements are a little off ({told}), more than float32 arithmetic leaves"
+    return replace(
+        mismatch, check="values", evidence={**mismatch.evidence, "detail": detail, "precision_class": "none"}
     )
 
 

@@ -5,7 +5,7 @@ from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
 from adaexplore_mcp.models import Evidence
 
-__all__ = ["advice", "fix", "what_is_wrong"]
+__all__ = ["OTHER_FORMULA", "advice", "fix", "what_is_wrong"]
 
 ADVICE = {
     "out_of_bounds": "Mask the access: every lane must lie inside its tensor.",
@@ -23,6 +23,12 @@ ADVICE = {
     "output_overwritten": "Return a new tensor from every call.",
     "device": "Return tensors on the GPU.",
 }
+
+OTHER_FORMULA = (
+    "Nothing in its source computes in less than float32, so its formula is another: compare it with the reference's term by term, "
+    "epsilons, divisors such as n and n - 1, constants, approximations of functions, and sums that cancel."
+)
+"""Advice for many small errors where no arithmetic is narrow."""
 
 
 def what_is_wrong(result: WorkloadResult, evidence: Evidence) -> str:

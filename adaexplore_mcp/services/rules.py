@@ -188,6 +188,8 @@ class RuleService:
         again = await self._store.evaluations.outcomes(outcome.task_id, outcome.candidate_id, limit=2)
         if len(again) > 1:
             return  # it was counted when it was new
+        if outcome.facts is not None and outcome.facts.shape_specialised:
+            return  # it would teach to write the task's own sizes down
         if edits is None:
             edits = await self._store.evaluations.sent_before(outcome.task_id, outcome.candidate_id, agent)
         failures = await self._failures(edits, outcome.task_id)

@@ -576,6 +576,13 @@ async def test_tf32_is_for_tasks_that_ask_for_less_than_float32(court, precision
     assert exact.evidence.precision_class in {"fp32", "exact"}
 
 
+async def test_a_wrong_formula_in_float32_is_not_called_narrow_arithmetic(court):
+    outcome = await court.verdict(add(), elementwise("(x + y) * 1.001"))
+    assert (outcome.status, outcome.check) == ("incorrect", "values")
+    assert "all together 1.001 times what they should be" in outcome.summary
+    assert "formula" in outcome.next_step
+
+
 @pytest.mark.parametrize(
     ("policy", "passes", "fails"),
     [

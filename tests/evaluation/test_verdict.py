@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Event, Failure, Finding, Integrity
+from adaexplore_mcp.evaluation.claims import (
+    BuildClaim,
+    CallFacts,
+    Event,
+    Failure,
+    Finding,
+    Integrity,
+    SourceClaim,
+)
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu
@@ -395,3 +403,33 @@ def test_words_of_a_candidate_stand_in_quotes_and_cannot_end_them(case):
     assert said.startswith("Correct: agrees")
     assert '"' not in said
     assert not summary.startswith("Correct")
+
+
+IMPRECISE = Mismatch(
+    "precision_class",
+    "first inputs",
+    {"detail": "relative error 7.1e-04", "precision_class": "tf32", "got": 1.001, "expected": 1.0},
+)
+
+
+@pytest.mark.parametrize(("narrow", "dots"), [(True, []), (False, ["tf32"]), (False, ["ieee", "float16"])])
+def test_many_small_errors_are_a_matter_of_precision_where_arithmetic_may_be_narrow(narrow, dots):
+    run = numerics(mismatch=IMPRECISE, source=SourceClaim(narrow=narrow))
+    run.facts = replace(run.facts, dots=dots)
+    found = outcome(run)
+    assert (found.status, found.check) == ("incorrect", "precision_class")
+    assert "right to tf32 precision only (relative error 7.1e-04)" in found.summary
+    assert "float32 arithmetic" in found.next_step
+    assert found.evidence.precision_class == "tf32"
+
+
+@pytest.mark.parametrize("dots", [[], ["ieee"]])
+def test_many_small_errors_are_a_formulas_where_all_arithmetic_is_float32(dots):
+    run = numerics(mismatch=IMPRECISE, source=SourceClaim(narrow=False))
+    run.facts = replace(run.facts, dots=dots)
+    found = outcome(run)
+    assert (found.status, found.check) == ("incorrect", "values")
+    assert "many elements are a little off (relative error 7.1e-04)" in found.summary
+    assert "formula" in found.next_step
+    assert "relaxed" not in found.next_step
+    assert found.evidence.precision_class == "none"

@@ -10,6 +10,7 @@ from adaexplore_mcp.memory_store import Store, TaskRecord
 from adaexplore_mcp.models import (
     CompiledKernel,
     ErrorExcerpt,
+    Facts,
     Outcome,
     Review,
     RulesRequest,
@@ -134,6 +135,12 @@ async def test_what_is_known_to_be_edited_is_what_was_mended_whoever_sent_it(mem
     await memory.judged("correct", RIGHT, agent="b", edits=failed.candidate_id)
     assert (await fix_of(memory)).before == "y = tl.erfinv(o)"
     assert await fix_of(memory, "not_callable:dtype") is None
+
+
+async def test_a_kernel_that_is_right_at_the_sizes_of_its_task_alone_is_no_fix(memory):
+    await memory.fail()
+    await memory.judged("correct", RIGHT, facts=Facts(shape_specialised="fails at N=447: out of bounds"))
+    assert await fix_of(memory) is None
 
 
 async def test_a_kernel_that_is_no_edit_mends_nothing(memory):

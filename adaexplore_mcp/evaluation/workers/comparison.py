@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from adaexplore_mcp.evaluation.workers.totals import Bound, ChunkedTotals, Outputs, Totals
+from adaexplore_mcp.evaluation.workers.totals import Bound, ChunkedTotals, Outputs, Totals, Values
 
 __all__ = ["CHUNKED", "Comparison", "Rule", "compare", "compare_form"]
 
@@ -46,6 +46,8 @@ LOST_FACTOR = 16.0
 SMALLEST_SLICE = 16  # elements: the error of a few is a matter of chance
 SLICE_BLOCK = 64
 CHUNKED = ChunkedTotals()
+FACTOR_SHARE = 0.9
+"""Of the error, what one factor on all elements explains before it is told."""
 DIFFUSE_SHARE = 0.2  # lower precision shows in many elements at once, a wrong index or mask in some
 
 
@@ -336,7 +338,7 @@ class _Floating:
         center = abs(float((self.reference if against_reference else self.wide)[worst_at]))
         result.bound = bound.absolute + bound.relative * center if math.isfinite(center) else None
         if not passed:
-            self._explain(result, outside, seen.unwritten, rms_error, bound)
+            self._explain(result, seen, rms_error, bound)
         elif self.rule.precision == "match" and self.has_wide and seen.squares > 0:
             spread = math.sqrt(seen.fourths) / seen.squares  # 1 over the root of how many elements count
             self._proportion(
@@ -421,11 +423,10 @@ class _Floating:
     def _strict_floor(self) -> float:
         return FLOOR_FACTOR * EPS32 * math.sqrt(self.accumulation)
 
-    def _explain(
-        self, result: Comparison, outside: int, unwritten: int, rms_error: float, bound: Bound
-    ) -> None:
+    def _explain(self, result: Comparison, seen: Values, rms_error: float, bound: Bound) -> None:
+        outside = seen.outside
         share = outside / self.count
-        if outside and unwritten == outside:
+        if outside and seen.unwritten == outside:
             result.check = "unwritten"
             result.detail = f"{outside} of {self.count} elements were never written"
         elif (
@@ -435,10 +436,10 @@ class _Floating:
             and (share >= DIFFUSE_SHARE or outside <= bound.outlier_share * self.count)
         ):
             result.check = "precision_class"
-            result.detail = (
-                f"right to {result.precision_class} precision only (relative error {rms_error / self.rms:.1e}); this "
-                "float32 task asks for float32 arithmetic"
-            )
+            result.detail = f"relative error {rms_error / self.rms:.1e}"
+            excess = seen.product / seen.squares - 1 if self.has_wide and seen.squares > 0 else 0.0
+            if abs(excess) > FACTOR_SHARE * rms_error / self.rms:
+                result.detail += f", all together {1 + excess:.6g} times what they should be"
         else:
             result.check = "values"
             result.detail = f"{outside} of {self.count} elements lie outside the bound"

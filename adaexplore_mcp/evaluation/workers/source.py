@@ -6,6 +6,7 @@ what the calls showed; only where a task forbids library operators do two kinds 
 
 import ast
 import bisect
+import re
 from collections.abc import Container, Iterator
 from typing import Any
 
@@ -48,6 +49,12 @@ LOOKS_INSIDE = frozenset({
     "__globals__", "__closure__", "f_locals", "f_back",
 })  # fmt: skip
 
+NARROW = frozenset({
+    "half_type", "global_flag", "autocast", "torch_compile", "runs_text", "builds_native", "loads_binary", "hides_work",
+})  # fmt: skip
+NARROW_WORDS = re.compile(r"tf32|f16|fp16|fp8|f8|e4m3|e5m2")
+"""In strings: names of types, and instructions of inline assembly."""
+
 Signs = dict[str, Any]
 
 
@@ -58,17 +65,18 @@ def signs_of(source: bytes) -> Signs:
         source: As it was submitted. What is no Python shows nothing here: importing it says why.
 
     Returns:
-        `kernels`: line by name of each Triton kernel that no other one calls; `signs`: `kind`, `line` and `what`.
+        `kernels`: line by name of each Triton kernel that no other one calls; `signs`: `kind`, `line` and `what`; `narrow`:
+        whether anything in it may compute in less than float32, or hides what it computes.
     """
     try:
-        tree = ast.parse(source)
+        reader = _Reader(ast.parse(source))
+        return {
+            "kernels": reader.entry_kernels(),
+            "signs": list(reader.signs())[:MAX_SIGNS],
+            "narrow": reader.narrow(),
+        }
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {"kernels": {}, "signs": []}
-    try:
-        reader = _Reader(tree)
-        return {"kernels": reader.entry_kernels(), "signs": list(reader.signs())}
-    except RecursionError:
-        return {"kernels": {}, "signs": []}
+        return {"kernels": {}, "signs": [], "narrow": True}
 
 
 class _Reader:
@@ -100,8 +108,12 @@ class _Reader:
         for node in self._nodes:
             for kind, what in (*self._fallbacks(node), *_of(node)):
                 found.setdefault((kind, node.lineno), {"kind": kind, "line": node.lineno, "what": what})
-        for key in sorted(found, key=lambda key: key[1])[:MAX_SIGNS]:
+        for key in sorted(found, key=lambda key: key[1]):
             yield found[key]
+
+    def narrow(self) -> bool:
+        """Tell whether anything may compute in less than float32, or hides what it computes."""
+        return any(sign["kind"] in NARROW for sign in self.signs()) or any(map(_narrow, self._nodes))
 
     # --- launches and the ways round them
 
@@ -209,6 +221,16 @@ def _of_call(call: ast.Call) -> Iterator[tuple[str, str]]:
         yield "reads_files", f"looks at files by {name}: nothing of the reference is where it runs"
     elif name in BUILDS:
         yield "builds_native", f"builds native code by {name}"
+
+
+def _narrow(node: ast.AST) -> bool:
+    """Tell whether a node multiplies by tl.dot in less than float32, as it does unless told, or names a narrow type in a string."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and NARROW_WORDS.search(node.value) is not None
+    if not isinstance(node, ast.Call) or _last_name(node.func) not in {"dot", "dot_scaled"}:
+        return False
+    precision = next((each.value for each in node.keywords if each.arg == "input_precision"), None)
+    return not (isinstance(precision, ast.Constant) and precision.value == "ieee")
 
 
 # --- syntax ----------------------------------------------------------------------------------------------

@@ -53,7 +53,16 @@ def test_tf32_operands_fail_a_float32_task_as_a_matter_of_precision(k):
     result = compare(tf32(a) @ tf32(b), reference, wide, MATCH, accumulation=k)
     assert not result.passed
     assert (result.check, result.precision_class) == ("precision_class", "tf32")
-    assert "float32 arithmetic" in result.detail
+    assert result.detail.startswith("relative error ")
+    assert "times what they should be" not in result.detail  # rounding goes both ways
+
+
+@pytest.mark.parametrize("factor", [0.999, 1.0015])
+def test_that_one_factor_explains_the_error_is_told(factor):
+    _, _, reference, wide = matmul()
+    result = compare(reference * factor, reference, wide, MATCH, accumulation=512)
+    assert result.check == "precision_class"
+    assert f"all together {factor:g} times what they should be" in result.detail
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -134,7 +134,41 @@ def test_words_that_only_look_alike_are_not(source):
     "source", [b"def f(:", b"\xff\xfe", b"x = 1\0", b"(" * 100_000, b"-" * 100_000 + b"1"]
 )
 def test_what_is_no_python_shows_nothing(source):
-    assert signs_of(source) == {"kernels": {}, "signs": []}
+    assert signs_of(source) == {"kernels": {}, "signs": [], "narrow": True}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "z = tl.dot(a, b)",
+        "z = tl.dot(a, b, input_precision=PRECISION)",
+        "z = tl.dot(a, b, input_precision='tf32')",
+        "z = tl.dot_scaled(a, sa, 'e4m3', b, sb, 'e4m3')",
+        "y = x.to(tl.float16)",
+        "y = x.half()",
+        "y = x.to(getattr(torch, 'bfloat' + '16'), dtype='fp16')",
+        "torch.backends.cuda.matmul.allow_tf32 = True",
+        "with torch.autocast('cuda'):\n    y = x @ w",
+        "z = tl.inline_asm_elementwise('mma.sync.tf32', '=r,r', [a], dtype=tl.float32, is_pure=True, pack=1)",
+        "exec(text)",
+        "module = load_inline('n', cuda_sources=text)",
+    ],
+)
+def test_what_may_compute_in_less_than_float32_is_told(source):
+    assert signs_of(source.encode())["narrow"] is True
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "z = tl.dot(a, b, input_precision='ieee')",
+        "y = x.to(tl.float32)",
+        "y = x * 0.707\n'Half of it.'",
+        "y = torch.rsqrt(x.float())",
+    ],
+)
+def test_what_cannot_is_not(source):
+    assert signs_of(source.encode())["narrow"] is False
 
 
 def test_a_long_source_is_read_in_a_moment():
