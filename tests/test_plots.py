@@ -63,3 +63,12 @@ def _font():
 )
 def test_ticks_are_round_and_reach_the_highest_value(highest, whole, expected):
     assert _ticks(highest, whole=whole) == pytest.approx(expected)
+
+
+def test_a_kernel_whose_work_torch_did_does_not_look_like_one_of_its_own():
+    pictures = set()
+    for eligible in (True, False):
+        search = Search(SearchSettings.preset("paper"), 1)
+        search.record(Node(id=1, parent=ROOT, kind="large", status="correct", eligible=eligible))
+        pictures.add(png(drawn(search, "a title", timed=False)))
+    assert len(pictures) == 2

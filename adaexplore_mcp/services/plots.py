@@ -16,12 +16,13 @@ __all__ = ["drawn", "png"]
 SMOOTH = 2
 """How many times as large as it is shown the picture is drawn."""
 WIDTH, HEIGHT = 1000 * SMOOTH, 780 * SMOOTH
-LEFT, RIGHT, TOP = 64 * SMOOTH, 20 * SMOOTH, 70 * SMOOTH
+LEFT, RIGHT, TOP = 64 * SMOOTH, 32 * SMOOTH, 70 * SMOOTH
 CURVE_HEIGHT = 240 * SMOOTH
 TREE_TOP = 400 * SMOOTH
 TREE_BOTTOM = HEIGHT - 54 * SMOOTH
 TEXT_SIZE = 13 * SMOOTH
 LINE_HEIGHT = 18 * SMOOTH
+NUMBER_SIZE, NUMBER_WIDTH = 10 * SMOOTH, 28 * SMOOTH
 TITLE_LINES = 3
 BLACK, GREY, LIGHT = (30, 30, 30), (150, 150, 150), (222, 222, 222)
 BLUE, ORANGE, RED = (31, 90, 180), (214, 120, 20), (200, 40, 40)
@@ -45,7 +46,7 @@ def drawn(search: Search, title: str, *, timed: bool) -> "Picture":
     for number, line in enumerate(_lines(draw.font, title)):
         draw.text((LEFT, 8 * SMOOTH + LINE_HEIGHT * number), line, fill=BLACK)
     _curve(draw, search, timed=timed)
-    _tree(draw, search, timed=timed)
+    _tree(draw, ImageFont.load_default(NUMBER_SIZE), search, timed=timed)
     return image
 
 
@@ -125,7 +126,7 @@ def _ticks(highest: float, *, whole: bool) -> list[float]:
     return [apart * number for number in range(math.ceil(highest / apart - 1e-9) + 1)]
 
 
-def _tree(draw: "ImageDraw", search: Search, *, timed: bool) -> None:
+def _tree(draw: "ImageDraw", font: "ImageFont | FreeTypeFont", search: Search, *, timed: bool) -> None:
     """Draw the tree from the left to the right of each level: circles small steps, squares large ones."""
     views = tree_view(search)[:MAX_DRAWN]
     drawn = {view.id for view in views}
@@ -148,11 +149,16 @@ def _tree(draw: "ImageDraw", search: Search, *, timed: bool) -> None:
                 draw.line((*at(view.id, view.depth), *at(child, view.depth + 1)), fill=GREY, width=SMOOTH)
     best = search.best() if timed else ()
     size = (5 if len(views) < 300 else 3) * SMOOTH
+    numbered = (WIDTH - LEFT - RIGHT) / wide > NUMBER_WIDTH
     for view in views:
-        _mark(draw, *at(view.id, view.depth), view.node, size, best=bool(best) and view.id == best[0].id)
-    words = "square: large step, circle: small step, x: failed" + (", ring: the best so far" if timed else "")
+        x, y = at(view.id, view.depth)
+        _mark(draw, x, y, view.node, size, best=bool(best) and view.id == best[0].id)
+        if numbered and view.node is not None:
+            draw.text((x + 2 * size, y), str(view.id), fill=BLACK, font=font, anchor="lm")
+    words = "square: large step, circle: small step, x: failed, hollow: torch did the work"
+    words += (", ring: the best so far" if timed else "") + ("; numbers: nodes" if numbered else "")
     more = f"; the first {MAX_DRAWN} nodes" if len(search.entries) > MAX_DRAWN else ""
-    draw.text((LEFT, HEIGHT - 30 * SMOOTH), f"{words}{more}", fill=BLACK)
+    draw.text((LEFT, HEIGHT - 28 * SMOOTH), f"{words}{more}", fill=BLACK)
 
 
 def _mark(draw: "ImageDraw", x: float, y: float, node: Node | None, size: int, *, best: bool) -> None:
@@ -163,7 +169,7 @@ def _mark(draw: "ImageDraw", x: float, y: float, node: Node | None, size: int, *
     assert node.id != ROOT
     color = BLUE if node.kind == "large" else ORANGE
     shape = draw.rectangle if node.kind == "large" else draw.ellipse
-    shape(box, fill=color if node.right else "white", outline=color, width=SMOOTH)
+    shape(box, fill=color if node.right and node.eligible else "white", outline=color, width=SMOOTH)
     if not node.right:
         _cross(draw, x, y, size / 2)
     if best:
