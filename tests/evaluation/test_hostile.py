@@ -47,6 +47,14 @@ async def test_what_is_written_straight_to_descriptors_1_and_2_is_captured_and_n
     assert capfd.readouterr() == ("", "")
 
 
+async def test_what_is_said_to_be_outdated_is_not_printed_and_other_warnings_are(bench):
+    warn = "import warnings; warnings.warn('as of old', FutureWarning); warnings.warn('look here', UserWarning)"
+    evaluation = await bench.judged(misbehaving(warn, once=True))
+    assert evaluation.outcome.status == "correct"
+    assert "UserWarning: look here" in dict(evaluation.texts)["stderr"]
+    assert "FutureWarning: as of old" not in dict(evaluation.texts)["stderr"]
+
+
 async def test_what_is_written_to_every_open_descriptor_ends_only_its_own_session(bench):
     write = """
         for fd in range(512):

@@ -27,6 +27,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +182,9 @@ class CandidateProcess:
             path.write_text(text)
         if request.get("package"):
             sys.path.insert(0, str(self.folder))
+        for outdated in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+            # What it prints is told, and may tell inputs: the next candidate gets others, which take a while to make.
+            warnings.simplefilter("ignore", outdated)
         self.watch = Watch()
         self.module = load_candidate(
             self.folder, base64.b64decode(request["source"]), request["changes"], entry=request["entry"]
