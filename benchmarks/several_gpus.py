@@ -96,16 +96,29 @@ class Bench:
             yield client
 
     def receipts(self, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Return stored receipts by their ids."""
+        """Return stored receipts by their ids, each with its outcome."""
         with sqlite3.connect(f"file:{self.home / 'adaexplore.db'}?mode=ro", uri=True) as sqlite:
-            rows = sqlite.execute("SELECT receipt_id, receipt FROM receipts").fetchall()
+            rows = sqlite.execute(
+                "SELECT receipt_id, receipt, outcome FROM receipts JOIN outcomes USING (outcome_id)"
+            ).fetchall()
         wanted = set(ids)
-        return {key: from_json(text) for key, text in rows if key in wanted}
+        return {
+            key: {**from_json(receipt), "outcome": from_json(outcome)}
+            for key, receipt, outcome in rows
+            if key in wanted
+        }
 
     def where(self, rows: Sequence[Row]) -> list[Row]:
-        """Return rows with the GPU of each; without one where it was not used."""
+        """Return rows with the GPU of each, without one where it was not used, and its speedup."""
         receipts = self.receipts([row["receipt_id"] for row in rows])
-        return [row | {"uuid": receipts[row["receipt_id"]]["device"].get("uuid", "")} for row in rows]
+        found = []
+        for row in rows:
+            receipt = receipts[row["receipt_id"]]
+            speedups = (receipt["outcome"].get("timing") or {}).get("speedups") or [{}]
+            found.append(
+                row | {"uuid": receipt["device"].get("uuid", ""), "speedup": speedups[0].get("speedup")}
+            )
+        return found
 
     def spans(self, rows: Sequence[Row]) -> list[Span]:
         """Return the uses of GPUs of all rows."""
@@ -146,14 +159,8 @@ async def searched(
                 kernel=source,
             )
             if answer["receipt_id"] and not answer.get("duplicate"):
-                outcome = answer["outcome"]
                 rows.append(
-                    {
-                        "number": number,
-                        "status": answer["status"],
-                        "receipt_id": answer["receipt_id"],
-                        "speedup": outcome.get("speedup"),
-                    }
+                    {"number": number, "status": answer["status"], "receipt_id": answer["receipt_id"]}
                 )
 
     async with anyio.create_task_group() as group:

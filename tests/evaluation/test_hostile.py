@@ -48,7 +48,9 @@ async def test_what_is_written_straight_to_descriptors_1_and_2_is_captured_and_n
 
 
 async def test_what_is_said_to_be_outdated_is_not_printed_and_other_warnings_are(bench):
-    warn = "import warnings; warnings.warn('as of old', FutureWarning); warnings.warn('look here', UserWarning)"
+    warn = (
+        "import warnings; warnings.warn('as of old', FutureWarning); warnings.warn('look here', UserWarning)"
+    )
     evaluation = await bench.judged(misbehaving(warn, once=True))
     assert evaluation.outcome.status == "correct"
     assert "UserWarning: look here" in dict(evaluation.texts)["stderr"]
