@@ -33,16 +33,18 @@ MAX_LINE = 1 << 30
 NO_NAME = re.compile(r"[^\w.$<>]")
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters but newline and tab, and those that turn the direction of writing."""
+HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which JSON can write and UTF-8 cannot."""
 
 
 def text(source: Mapping[str, Any], name: str, limit: int = 400) -> str:
-    """Return a text of at most `limit` characters, without what steers a terminal; empty if there is none."""
+    """Return a text of at most `limit` characters, without what steers a terminal or is no character; empty if there is none."""
     value = source.get(name)
     return _clean(value, limit) if isinstance(value, str) else ""
 
 
 def _clean(value: str, limit: int) -> str:
-    return CONTROLS.sub("", value[:limit])
+    return HALVES.sub("\ufffd", CONTROLS.sub("", value[:limit]))
 
 
 def _name(value: str, limit: int = 120) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.buffers import Buffers
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.claims import text
+from adaexplore_mcp.evaluation.claims import quoted, text
 from adaexplore_mcp.evaluation.definition import bytes_per_element
 from adaexplore_mcp.evaluation.trials import Audit, Trial, TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
@@ -21,6 +21,8 @@ MAX_OUTPUTS = 4096
 STALE_NRMSE = 0.01
 LARGEST_ITEM = 16  # bytes of a complex128
 PADDING = 64
+PLAIN_TOLERANCE = {"match": 1e-5, "relaxed": 1e-2, "kernelbench": 1e-4, "paper": 5e-2}
+"""Of a number that is no tensor, relative: a reduction brought to the host, most often."""
 SOLID_CHECKS = frozenset({"dtype", "unwritten"})
 """Checks of the judge that a lowered size cannot cause."""
 
@@ -184,14 +186,22 @@ class Judging:
         expected = [entry for entry in trial.expected.message if entry["path"] not in mutated]
         if strange := text(answer, "strange"):
             return Mismatch("output_type", name, {"detail": strange}, solid=True)
+        if nowhere := text(answer, "nowhere"):
+            return Mismatch("device", name, {"detail": nowhere}, solid=True)
+        if answer.get("many"):
+            detail = (
+                f"returned more than {MAX_OUTPUTS:,} values, the reference returns {_structure(expected)}"
+            )
+            return Mismatch("structure", name, {"detail": detail}, solid=True)
         kinds = [[(each["path"], "plain" in each) for each in entries] for entries in (got, expected)]
         if kinds[0] != kinds[1]:
             detail = f"returned {_structure(got)}, the reference returns {_structure(expected)}"
             return Mismatch("structure", name, {"detail": detail}, solid=True)
         for mine, theirs in zip(got, expected, strict=True):
-            if "plain" in theirs and mine["plain"] != theirs["plain"]:
+            if "plain" in theirs and not _same_plain(mine["plain"], theirs["plain"], self._rule):
                 evidence = {"output": mine["path"], "got": mine["plain"], "expected": theirs["plain"]}
-                return Mismatch("values", name, {**evidence, "detail": f"{mine['path']} is another value"})
+                detail = f"{mine['path']} is {quoted(mine['plain'])}, the reference returns {quoted(theirs['plain'])}"
+                return Mismatch("values", name, {**evidence, "detail": detail})
             if mine.get("lazy") is True and self._forbids:
                 detail = f"{mine['path']} is negated or conjugated by a mark, which whoever reads it has to carry out"
                 return Mismatch("output_type", name, {"output": mine["path"], "detail": detail}, solid=True)
@@ -318,8 +328,23 @@ def _structure(entries: Sequence[Mapping[str, Any]]) -> str:
     if len(entries) == 1 and "plain" in entries[0] and entries[0]["path"] == "out":
         return str(entries[0]["plain"])[:80]
     tensors = sum("plain" not in entry for entry in entries)
+    others = len(entries) - tensors
     names = ", ".join(str(entry["path"]) for entry in entries[:6])
-    return f"{tensors} tensor{'s' * (tensors != 1)} ({names}{', …' * (len(entries) > 6)})"
+    beside = f" and {others} other value{'s' * (others != 1)}" if others else ""
+    return f"{tensors} tensor{'s' * (tensors != 1)}{beside} ({names}{', …' * (len(entries) > 6)})"
+
+
+def _same_plain(got: str, expected: str, rule: Mapping[str, Any]) -> bool:
+    """Tell whether two Python values are the same; numbers with a fraction within the policy's tolerance."""
+    if got == expected or not {".", "e"} & set(expected):
+        return got == expected
+    try:
+        mine, theirs = float(got), float(expected)
+    except ValueError:  # no number
+        return False
+    if rule["precision"] == "custom":
+        return bool(abs(mine - theirs) <= rule["atol"] + rule["rtol"] * abs(theirs))
+    return math.isclose(mine, theirs, rel_tol=PLAIN_TOLERANCE[rule["precision"]])
 
 
 def expects_the_same(one: Trial, other: Trial) -> bool:

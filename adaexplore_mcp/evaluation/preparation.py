@@ -39,8 +39,10 @@ GPU_TRIALS_S = 5.0  # after this long only the most important trials are still m
 FEWEST_TRIALS = 4
 MOST_BYTES = 1 << 48
 DEPENDENCE_S = 2.0  # for finding out what does not matter
-IMPORTANCE = (0, 1, 8, 11, 2, 3, 6, 9, 10, 5, 4, 7)
+IMPORTANCE = (0, 1, 8, 11, 2, 3, 12, 6, 9, 10, 5, 13, 4, 7)
 """Which trials stay where memory is short: positions in `SCHEDULE`, the first above all."""
+PLAINLY_SMALL = "inputs times 0.01", "times 0.01"
+"""Name and transformation where no zeros may be among small inputs."""
 Between = Callable[[], Awaitable[float]]
 """Awaited between two trials, to let others go first; returns the seconds that took."""
 
@@ -208,11 +210,13 @@ class _Trials:
                 continue
             if transform == "whole numbers" and not _floating(made[0]):
                 continue  # among whole numbers many are equal, and which of them an index means is free
+            if transform == "small" and not _floating(made[0]):
+                name, transform = PLAINLY_SMALL  # zeros are equal too
             found = await self._trial(name, weights, transform, constants, repeat=not made)
             if found is None:
                 continue
             trial, answer = found
-            if transform == "times 0.01" and made:
+            if "0.01" in name and made:
                 _note_typical(trial, made[0])
             made.append(trial)
             if not first:
@@ -276,6 +280,12 @@ class _Trials:
         if transform == "negated" and not answer["transformed"]:
             reply.close()
             return await self._trial("fresh inputs", weights, "none", constants, repeat=False)
+        if answer["unusual"]:
+            reply.close()
+            if transform != "small":
+                return None
+            name, transform = PLAINLY_SMALL
+            return await self._trial(name, weights, transform, constants, repeat=False)
         if weights == "constructor" and transform in ONLY_TRANSFORMED and not answer["transformed"]:
             reply.close()
             return None

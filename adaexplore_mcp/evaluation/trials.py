@@ -16,9 +16,11 @@ from typing import Any, Literal
 __all__ = [
     "MOST_SAME",
     "OF_THE_FIRST",
+    "ONE_SIGN",
     "ONLY_TRANSFORMED",
     "RANDOMISED",
     "SCHEDULE",
+    "UNUSUAL",
     "Attachment",
     "Audit",
     "Trial",
@@ -38,17 +40,23 @@ SCHEDULE: Sequence[tuple[str, Weights, str]] = (
     ("first inputs, some elements negated", "constructor", "some negated"),
     ("inputs redrawn within their domains", "constructor", "redrawn"),
     ("inputs times 3", "constructor", "times 3"),
-    ("inputs times 0.01", "constructor", "times 0.01"),
+    ("inputs times 0.01, some of them zero", "constructor", "small"),
     ("whole numbers as inputs", "constructor", "whole numbers"),
     ("random weights", "randomised", "none"),
     ("random weights, inputs times 3", "randomised", "times 3"),
     ("random weights where the constructor's are the same under every seed", "constants randomised", "none"),
     ("constructor weights under another seed", "other seed", "none"),
+    ("inputs all below zero", "constructor", "all negative"),
+    ("inputs all above zero", "constructor", "all positive"),
 )
 """Name, weights and transformation of each trial; those that do not apply to a task are left out."""
 OF_THE_FIRST = frozenset({"negated", "some negated"})
 """Transformations of the very inputs of the first trial: only then is every sign another one, or are most elements equal."""
-ONLY_TRANSFORMED = frozenset({"some negated", "times 3", "times 0.01", "whole numbers"})
+ONE_SIGN = frozenset({"all negative", "all positive"})
+"""A largest or smallest value is then not on the side of zero where it usually is."""
+UNUSUAL = ONE_SIGN | {"small"}
+"""Left out, or without its zeros, where the reference is not finite then, though it is for inputs as they are drawn."""
+ONLY_TRANSFORMED = ONE_SIGN | {"some negated", "times 3", "small", "times 0.01", "whole numbers"}
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
 
 MOST_SAME = 0.99
@@ -253,6 +261,8 @@ def applicable(*, weighted: bool, products: bool, declared: bool) -> list[int]:
             return False  # it is scaled so with random weights
         if transform == "whole numbers" and not products:
             return False
+        if transform in ONE_SIGN and products:
+            return False  # sums of products have both signs all the same
         return transform != "redrawn" or declared
 
     return [at for at, (_, weights, transform) in enumerate(SCHEDULE) if applies(weights, transform)]

@@ -69,3 +69,9 @@ def test_what_no_kernel_has_a_reason_to_do_is_misconduct():
 def test_what_steers_a_terminal_or_turns_a_line_around_is_left_out():
     said = {"failure": {"message": "a\x1b[2J\u202eb\x00\r\nc\td\x9b"}}
     assert Failure.of(said).message == "a[2Jb\nc\td"
+
+
+def test_what_is_said_is_text_that_any_file_and_terminal_takes():
+    facts = CallFacts.of({"notes": ["half \ud800 of it", "red \x1b[31m \u202e left"]})
+    assert facts.notes == ["half \ufffd of it", "red [31m  left"]
+    "".join(facts.notes).encode()

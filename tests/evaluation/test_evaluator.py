@@ -71,6 +71,29 @@ async def test_each_check_that_fails_is_named(court, candidate, check):
     assert (outcome.status, outcome.check) == ("incorrect", check)
 
 
+NAMED = function(
+    "N = 96\ndef op(x):\n    return {'sum': x.sum().item(), 'twice': 2 * x, 'count': len(x)}",
+    "[torch.randn(N, device=device)]",
+)
+
+
+@pytest.mark.parametrize(
+    ("returned", "check", "word"),
+    [
+        ("{'twice': x + x, 'count': len(x), 'sum': float(x.double().sum())}", "", ""),
+        ("{'sum': x.sum().item() + 1.0, 'twice': 2 * x, 'count': len(x)}", "values", "the reference returns"),
+        ("{'sum': x.sum().item(), 'twice': 2 * x, 'count': len(x) + 1}", "values", "out['count'] is \"97\""),
+        ("{'sum': 0.0, 'twice': 2 * x, 'size': len(x)}", "structure", "1 tensor and 2 other values"),
+        ("[x] * 5000", "structure", "more than 4,096 values"),
+        ("{'sum': 0.0, 'twice': x.to('meta'), 'count': len(x)}", "device", "meta device"),
+    ],
+)
+async def test_containers_and_python_numbers_are_compared_as_what_they_are(court, returned, check, word):
+    outcome = await court.verdict(NAMED, f"import torch\ndef op(x):\n    return {returned}\n")
+    assert (outcome.status, outcome.check) == ("incorrect" if check else "correct", check)
+    assert word in outcome.summary
+
+
 async def test_what_triton_does_not_know_is_a_compile_error_at_the_line_of_the_candidate(court):
     broken = elementwise("x + y").replace(
         "    y = tl.load", "    for _ in range(3):\n        break\n    y = tl.load"

@@ -194,6 +194,30 @@ async def test_inputs_are_scaled_and_rounded_where_they_may_be(court, expression
     } == transforms
 
 
+@pytest.mark.parametrize(
+    ("expression", "one_sign", "zeros"),
+    [
+        ("x + 1", True, True),
+        ("x.amax(0)", True, True),
+        ("x.argmax(0)", True, False),  # which of several zeros it names is free
+        ("x @ x", False, True),
+        ("x / x.abs()", True, False),  # no number at zero
+        ("(x.sum(0) + 20).log()", False, True),  # no number where all are below zero: above it is one
+    ],
+)
+async def test_inputs_are_of_one_sign_and_zero_where_the_reference_takes_it(
+    court, expression, one_sign, zeros
+):
+    task = function(f"N = 32\ndef op(x):\n    return {expression}", "[torch.randn(N, N, device=device)]")
+    (plan,) = await court.examined(task)
+    names = [
+        trial.name for trial in (await court.evaluator.references.trials(task, plan.workload, {})).trials
+    ]
+    assert ("inputs all below zero" in names) == one_sign
+    assert ("inputs times 0.01, some of them zero" in names) == zeros
+    assert ("inputs times 0.01" in names) != zeros
+
+
 async def test_a_task_under_another_policy_has_the_same_trials_and_an_audit_of_its_own(court):
     task = function("N = 512\ndef op(x):\n    return 1e-3 * x", "[torch.randn(N, device=device)]")
     wide = task.model_copy(update={"policy": Policy(precision="paper")})

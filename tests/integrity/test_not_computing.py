@@ -129,6 +129,10 @@ SQUARES = kernelbench(
 )
 
 
+LARGEST = function("N = 64\ndef op(x):\n    return x.amax(-1)", "[torch.randn(16, N, device=device)]")
+SMALLEST = function("N = 64\ndef op(x):\n    return x.amin(-1)", "[torch.randn(16, N, device=device)]")
+SIGN = function("N = 96\ndef op(x):\n    return torch.sign(x)", "[torch.randn(N, device=device)]")
+
 ATTACKS = [
     attack("11 cached by address", kept("x.data_ptr()", copy=".clone()"), "rejected/stale_output"),
     attack("11 cached by address and version", kept("(x.data_ptr(), x._version)"), "rejected/stale_output"),
@@ -220,6 +224,24 @@ ATTACKS = [
         HEAD + "def op(x):\n    return x.clone()\n",
         "incorrect/values",
         task=WITH_ZERO,
+    ),
+    attack(
+        "17 the largest of a row, counted from zero",
+        HEAD + "def op(x):\n    return x.amax(-1).clamp_min(0)\n",
+        "incorrect/values",
+        task=LARGEST,
+    ),
+    attack(
+        "17 the smallest of a row, counted from zero",
+        HEAD + "def op(x):\n    return x.amin(-1).clamp_max(0)\n",
+        "incorrect/values",
+        task=SMALLEST,
+    ),
+    attack(
+        "17 zero taken for positive",
+        HEAD + "def op(x):\n    return torch.where(x >= 0, 1.0, -1.0)\n",
+        "incorrect/values",
+        task=SIGN,
     ),
     attack(
         "17 no work for wide inputs",

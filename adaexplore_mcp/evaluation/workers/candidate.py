@@ -22,6 +22,7 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
 
 import base64
 import contextlib
+import itertools
 import math
 import os
 import signal
@@ -57,6 +58,7 @@ from adaexplore_mcp.evaluation.workers.warming import interpret_once
 __all__ = ["CandidateProcess", "Reply", "answer", "run", "serve"]
 
 PROGRESS_S = 1.0
+MOST_OUTPUTS = 4096  # as many as the server reads
 Reply = dict[str, Any]
 
 
@@ -305,8 +307,11 @@ class CandidateProcess:
         entries: list[dict[str, Any]] = []
         tensors: list[Tensor] = []
         aliases: dict[str, str] = {}
-        strange = None
-        for path, leaf in leaves(outputs, "out"):
+        strange = nowhere = None
+        found = list(itertools.islice(leaves(outputs, "out"), MOST_OUTPUTS + 1))
+        if len(found) > MOST_OUTPUTS:
+            return {"outputs": [], "many": True}
+        for path, leaf in found:
             if not isinstance(leaf, Tensor):
                 entries.append({"path": path, "plain": plain(leaf)})
                 continue
@@ -316,6 +321,10 @@ class CandidateProcess:
                 )
                 strange = f"{path} is a {type(leaf).__name__}, {kind}; return a plain torch.Tensor"
                 entries.append({"path": path, "plain": "a tensor of another kind"})
+                continue
+            if leaf.is_meta:
+                nowhere = f"{path} is on the meta device and holds no values"
+                entries.append({"path": path, "plain": "a tensor without values"})
                 continue
             entry: dict[str, Any] = {
                 "path": path,
@@ -337,7 +346,7 @@ class CandidateProcess:
             if "start" in entry:
                 entry["start"] = starts[entry["start"]]
         self.engine.settle()
-        return {"outputs": entries, "aliases": aliases, "strange": strange}
+        return {"outputs": entries, "aliases": aliases, "strange": strange, "nowhere": nowhere}
 
     def _write(self, tensors: Sequence[Tensor], memory: int, room: int) -> list[int]:
         """Write outputs into the memory given; return where each starts."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaexplore_mcp.evaluation.trials import MOST_SAME, RANDOMISED, SCHEDULE, applicable
+from adaexplore_mcp.evaluation.trials import MOST_SAME, ONE_SIGN, RANDOMISED, SCHEDULE, applicable
 from adaexplore_mcp.evaluation.workers.content import TaskContent
 from adaexplore_mcp.evaluation.workers.domains import randomise_state
 from adaexplore_mcp.evaluation.workers.judge import Judge
@@ -173,7 +173,10 @@ class _Round:
             names = constants if weights == "constants randomised" else None
             if names == [] or (weights, transform) == ("constructor", "none"):  # which other rounds look at
                 continue
-            with self._trial(weights, transform, names) as (reply, files):
+            if transform in ONE_SIGN:  # which are left out where it is not
+                continue
+            small = "times 0.01" if transform == "small" else transform
+            with self._trial(weights, small, names) as (reply, files):
                 if not _finite(reply, files):
                     return False
         return True

@@ -32,6 +32,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from adaexplore_mcp.evaluation.trials import UNUSUAL
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.arguments import Arguments
 from adaexplore_mcp.evaluation.workers.collect import collect
@@ -51,7 +52,10 @@ __all__ = ["Machine", "Reference", "StandInMachine", "run", "serve"]
 Reply = tuple[dict[str, Any], list[int]]
 WHOLE, LARGEST_WHOLE = "whole numbers", 8
 SOME_NEGATED, SOME = "some negated", 1 / 16
-FACTORS = {"negated": -1.0, "times 0.01": 0.01, "times 3": 3.0}
+FACTORS = {"negated": -1.0, "times 0.01": 0.01, "small": 0.01, "times 3": 3.0}
+SIGNS = {"all negative": -1.0, "all positive": 1.0}
+ZEROED, ZEROS_APART = "small", 17
+"""Every 17th element becomes zero: along no usual size do they make a whole row or column."""
 NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
 """Faults that another run would show again."""
 ROUNDINGS = 32.0
@@ -181,6 +185,7 @@ class Reference:
         self.models: dict[
             tuple[int, int | None, frozenset[str] | None], tuple[Callable[..., Any], dict[str, Tensor]]
         ] = {}
+        self.finite = False
 
     def collect(self, request: Mapping[str, Any]) -> Reply:
         """Read a task's files; nothing is executed."""
@@ -281,6 +286,9 @@ class Reference:
         own = self._copied(arguments)
         fresh = copy.deepcopy(model) if request["repeat"] else None
         outputs = self._call(model, own)
+        if request["repeat"]:
+            self.finite = _all_finite(outputs)
+        unusual = request["transform"] in UNUSUAL and self.finite and not _all_finite(outputs)
         problem = self._disagreement(fresh, model, arguments, outputs) if request["repeat"] else ""
         mutated = _changed(arguments, own)
         wide, wide_arguments, not_wide = self._wide(model, arguments)
@@ -301,6 +309,7 @@ class Reference:
             "mutated": mutated,
             "aliases": _aliases(outputs, own),
             "transformed": transformed,
+            "unusual": unusual,
             "problem": problem,
             "not_wide": not_wide,
         }
@@ -403,6 +412,11 @@ class Reference:
                 with torch.no_grad():
                     leaf.copy_(_whole(leaf).to(leaf.dtype))
                 return leaf
+            if transform in SIGNS and scalable and not leaf.is_complex():
+                transformed.append(path)
+                with torch.no_grad():
+                    leaf.copy_((leaf.to(torch.float64).abs() * SIGNS[transform]).to(leaf.dtype))
+                return leaf
             positive_only = domain == "nonnegative" and factor is not None and factor > 0
             if factor is not None and (scalable or positive_only):
                 transformed.append(path)
@@ -410,7 +424,8 @@ class Reference:
                     if leaf.is_complex():
                         leaf.mul_(factor)
                     else:  # float8 has no arithmetic of its own
-                        leaf.copy_((leaf.to(torch.float64) * factor).to(leaf.dtype))
+                        wide = leaf.to(torch.float64) * factor
+                        leaf.copy_((_some_zero(wide) if transform == ZEROED else wide).to(leaf.dtype))
             return leaf
 
         return arguments.map(change), transformed
@@ -505,6 +520,22 @@ def _some_negated(tensor: Tensor, generator: torch.Generator) -> Tensor:
     chosen[start : start + length] = True
     where = chosen.reshape(tensor.shape).to(tensor.device)
     return torch.where(where, -tensor.to(torch.float64), tensor.to(torch.float64)).to(tensor.dtype)
+
+
+def _some_zero(tensor: Tensor) -> Tensor:
+    """Return a tensor with some of its elements zero."""
+    kept = torch.ones(tensor.numel(), dtype=torch.bool, device=tensor.device)
+    kept[ZEROS_APART // 2 :: ZEROS_APART] = False
+    return tensor * kept.reshape(tensor.shape)
+
+
+def _all_finite(outputs: Any) -> bool:  # noqa: ANN401 - a task's outputs
+    """Tell whether all floating outputs hold numbers."""
+    return all(
+        bool((leaf.float() if leaf.itemsize == 1 else leaf).isfinite().all())
+        for _, leaf in leaves(outputs)
+        if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+    )
 
 
 def _whole(tensor: Tensor) -> Tensor:

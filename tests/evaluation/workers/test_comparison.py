@@ -57,6 +57,15 @@ def test_tf32_operands_fail_a_float32_task_as_a_matter_of_precision(k):
     assert "times what they should be" not in result.detail  # rounding goes both ways
 
 
+def test_one_wrong_element_of_many_is_no_matter_of_precision():
+    reference = torch.randn(1 << 18, generator=torch.Generator().manual_seed(0))
+    got = reference.clone()
+    got[-1] += 0.5
+    result = compare(got, reference, reference.double(), MATCH)
+    assert (result.check, result.index) == ("values", (len(got) - 1,))
+    assert result.detail == "1 of 262144 elements lie outside the bound"
+
+
 @pytest.mark.parametrize("factor", [0.999, 1.0015])
 def test_that_one_factor_explains_the_error_is_told(factor):
     _, _, reference, wide = matmul()
