@@ -160,7 +160,7 @@ def _with_hint(message: str, node: object, source: str) -> str:
         message = f"{ast.unparse(node.func)}: {message}"
     elif isinstance(node, (ast.Break, ast.Continue, ast.Return, ast.Lambda)):
         message = f"{type(node).__name__.lower()}: {message}"
-    hint = hint_for(node, source)
+    hint = hint_for(node, source, message)
     if hint is None:
         return message
     if hint.leads:

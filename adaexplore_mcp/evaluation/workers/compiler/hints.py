@@ -1,10 +1,12 @@
 """Remedies for compiler messages that say too little or lead astray.
 
 The key is the construct at which compilation stopped: the class of its syntax-tree node, or that and the name of the
-triton function called there. Never the text of a message, parts of which its author controls.
+triton function called there. Triton's words only tell apart what several causes have in common; a static_assert, whose text
+is its author's, has no remedy here.
 """
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +18,12 @@ class Site:
     """Where compilation stopped."""
 
     node: ast.AST
+    function: str
+    """Name of the function that it stands in."""
     in_loop: bool
     """Whether a `for` or `while` of the same function is around it."""
+    said: str
+    """Triton's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,39 @@ def _subscript(context: type[ast.expr_context]) -> Callable[[Site], bool]:
     return lambda site: isinstance(site.node, ast.Subscript) and isinstance(site.node.ctx, context)
 
 
+def _says(words: str, applies: Callable[[Site], bool]) -> Callable[[Site], bool]:
+    return lambda site: re.search(words, site.said) is not None and applies(site)
+
+
+def _indexes_shape(site: Site) -> bool:
+    node = site.node
+    return (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "shape"
+    )
+
+
+def _calls_itself(site: Site) -> bool:
+    return isinstance(site.node, ast.Call) and called_name(site.node) == site.function
+
+
+def _names_torch(site: Site) -> bool:
+    return isinstance(site.node, ast.expr) and any(
+        isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "torch"
+        for inner in ast.walk(site.node)
+    )
+
+
+def _reduces_two(site: Site) -> bool:
+    """Tell whether a reduction is given a second value where its axis should be."""
+    node = site.node
+    if not isinstance(node, ast.Call) or called_name(node) not in {"max", "min"} or len(node.args) < 2:
+        return False
+    axis = node.args[1]
+    return not (isinstance(axis, ast.Constant) and (axis.value is None or type(axis.value) is int))
+
+
 def _assigns_item(site: Site) -> bool:
     node = site.node
     if isinstance(node, ast.Assign):
@@ -53,9 +92,30 @@ def _returns_inside_loop(site: Site) -> bool:
     return site.in_loop and any(isinstance(inner, ast.Return) for inner in ast.walk(site.node))
 
 
+MEMORY = _calls("load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_cas", "atomic_xchg")
 ASSIGN_ITEM = "assigning to an index has no meaning in a kernel: store with tl.store(pointer + offsets, value, mask=...)"
 
 HINTS: tuple[Hint, ...] = (
+    Hint(
+        _calls_itself,
+        "a function in a kernel cannot call itself: write a loop",
+        leads=True,
+    ),
+    Hint(
+        _names_torch,
+        "nothing of torch's can be used in a kernel: write its types as tl.float32, and its functions as those of triton.language",
+        leads=True,
+    ),
+    Hint(
+        lambda site: re.search(r"'torch\.\w+' object", site.said) is not None,
+        "a tensor or another object of torch's was given for a parameter that is annotated tl.constexpr",
+        leads=True,
+    ),
+    Hint(
+        _indexes_shape,
+        "a pointer has no shape: pass the sizes of its tensor as arguments",
+        leads=True,
+    ),
     Hint(
         _subscript(ast.Load),
         "a block cannot be indexed or sliced: only None and : are allowed as an index. Load the part you need "
@@ -89,12 +149,30 @@ HINTS: tuple[Hint, ...] = (
         "some targets and versions of Triton M and N must be at least 16 too",
     ),
     Hint(
-        _calls("load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_cas", "atomic_xchg"),
+        _reduces_two,
+        "tl.max and tl.min reduce a block along an axis, which is an integer: the larger and the smaller of two values are "
+        "tl.maximum(a, b) and tl.minimum(a, b)",
+        leads=True,
+    ),
+    Hint(
+        _says("'NoneType' object", _is(ast.expr)),
+        "an argument is None: branch on it with `if argument is not None` before it is used",
+    ),
+    Hint(
+        _says("constexpr", MEMORY),
+        "what it is given as a pointer is None or a number: branch on it with `if pointer is not None`, and pass tensors themselves",
+    ),
+    Hint(
+        _says("block type|[Ss]hape|[Bb]roadcast|dimension", MEMORY),
         "pointer, mask and value must have one shape, or shapes that broadcast",
     ),
     Hint(
         _returns_inside_loop,
         "a kernel cannot return from inside a loop: put the condition in the loop's bounds or in a mask",
+    ),
+    Hint(
+        _says("^Mismatched type", _is(ast.If, ast.IfExp)),
+        "give the value one shape and dtype on both sides, and before",
     ),
     Hint(
         _is(ast.If, ast.IfExp, ast.While),
@@ -109,7 +187,7 @@ HINTS: tuple[Hint, ...] = (
         "write the function as a helper decorated with @triton.jit",
     ),
     Hint(
-        _is(ast.For),
+        _says("arried", _is(ast.For)),
         "a value carried around a loop keeps its type: give it its final shape and dtype before the loop, "
         "for example tl.zeros((BLOCK,), tl.float32)",
     ),
@@ -124,9 +202,12 @@ def called_name(call: ast.Call) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def hint_for(node: ast.AST, source: str) -> Hint | None:
-    """Return the remedy for a construct in the source of its function, or None."""
-    site = Site(node, _in_loop(node, source))
+def hint_for(node: ast.AST, source: str, said: str) -> Hint | None:
+    """Return the remedy for a construct in the source of its function, or None; `said` is what Triton says."""
+    if isinstance(node, ast.Call) and called_name(node) == "static_assert":
+        return None
+    function = re.match(r"\s*def\s+(\w+)", source)
+    site = Site(node, function[1] if function else "", _in_loop(node, source), said)
     return next((hint for hint in HINTS if hint.applies(site)), None)
 
 

@@ -46,6 +46,15 @@ WRONG = {
         ["static_assert", "must be 64"],
     ),
     "a function of torch": ("x = torch.relu(x)  # here", ["unsupported function torch.relu", "@triton.jit"]),
+    "a type of torch's": ("x = x.to(torch.float32)  # here", ["tl.float32"]),
+    "the shape of a pointer": ("n = x_ptr.shape[0]  # here", ["a pointer has no shape"]),
+    "the larger of two by a reduction": ("x = tl.max(x, 0.0)  # here", ["tl.maximum(a, b)"]),
+    "a float bound of a loop": ("for i in range(0.0, n):  # here\n    x += 1", ["must all be ints"]),
+    "two types of a branch": (
+        "if n > 5:  # here\n    z = x\nelse:\n    z = o\nx += z",
+        ["Mismatched type", "both sides"],
+    ),
+    "other without a mask": ("x = tl.load(x_ptr + o, other=0.0)  # here", ["without `mask`"]),
     "an unknown function of triton": ("x = tl.no_such_function(x)  # here", ["no_such_function"]),
 }
 
@@ -70,6 +79,44 @@ def test_an_error_in_a_kernel_points_at_the_construct(compiled, what):
     assert outcome.builds[-1].excerpt.message == error.message
     assert outcome.builds[-1].failure == "language"
     assert outcome.printed == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "word"),
+    [
+        ("other without a mask", "broadcast"),
+        ("a float bound of a loop", "carried"),
+        ("two types of a branch", "must be a scalar"),
+        ("a type of torch's", "broadcast"),
+    ],
+)
+def test_a_remedy_for_another_cause_is_not_given(compiled, what, word):
+    assert word not in compiled(wrong(WRONG[what][0])).error.message
+
+
+def test_a_function_that_calls_itself_is_told_to_be_a_loop(compiled):
+    helper = "@triton.jit\ndef again(a):\n    if a > 0:\n        a = again(a - 1)  # here\n    return a\n\n\n"
+    outcome = compiled(helper + wrong("x += again(n)"))
+    assert "cannot call itself" in outcome.error.message
+    assert "# here" in outcome.lines[outcome.error.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("None, y, 512, BLOCK=128", ["an argument is None"]),
+        ("x, y, 512, BLOCK=x", ["given for a parameter that is annotated tl.constexpr"]),
+    ],
+)
+def test_an_argument_that_is_no_pointer_or_no_constant_is_named_so(compiled, given, words):
+    source = wrong("x += tl.sum(tl.full((2,), BLOCK, tl.float32))").replace(
+        "arange(0, BLOCK)", "arange(0, 128)"
+    )
+    outcome = compiled(
+        source.replace("x, torch.empty_like(x), 512, BLOCK=128", given.replace("y", "torch.empty_like(x)"))
+    )
+    for word in words:
+        assert word in outcome.error.message
 
 
 def test_a_block_size_without_constexpr_is_named_so(compiled):
