@@ -225,9 +225,15 @@ async def test_a_very_long_kernel_is_cut_and_says_where_all_of_it_is(settings):
 # --- what is taken away ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("repository", ["none", ".", ".."])
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "none"])
-async def test_a_patch_applies_with_git(settings, ends):
-    name = "pkg/my kernel.py"
+async def test_a_patch_applies_with_git_outside_of_a_repository_at_its_top_and_below(
+    settings, ends, repository
+):
+    name = "pkg/my kérnel.py"
+    if repository != "none":
+        top = (settings.roots[0] / repository).resolve()
+        await anyio.run_process(["git", "init", "--quiet", str(top)])
     file = settings.roots[0] / name
     file.parent.mkdir()
     text = kernel("correct 1.2") + "\n\n# tail\nZ = 1\n"
@@ -248,6 +254,7 @@ async def test_a_patch_applies_with_git(settings, ends):
         answer = await call(client, "search_step", run_id=run_id, step_id=answer["step_id"], edits=edits)
         taken = await call(client, "get_kernel", node_id=answer["node_id"], format="patch")
         assert client.services.evaluations.efforts[-1] == "full"
+        assert f"in {settings.roots[0]} with `git apply`" in taken["next_step"]
         for arguments in (["apply", "--check", "-"], ["apply", "-"]):
             await anyio.run_process(
                 ["git", *arguments],
