@@ -37,7 +37,13 @@ from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.proposals import Proposals, RulesFor
 from adaexplore_mcp.services.runverdicts import fresh_node, judged
 from adaexplore_mcp.services.searchstate import RunNow, Searches
-from adaexplore_mcp.services.searchwords import result_of, short_outcome, shortened_text, stopped_because
+from adaexplore_mcp.services.searchwords import (
+    result_of,
+    short_outcome,
+    shortened_text,
+    stopped_because,
+    under,
+)
 from adaexplore_mcp.services.speedlessons import step_ratio
 
 __all__ = ["Ask", "ExploreService"]
@@ -148,7 +154,8 @@ class ExploreService:
         if request.step_id or request.edits or request.source is not None or request.resume:
             raise RequestError(
                 "A run that begins has no step to answer yet.",
-                "Call search_step with task_id alone; its answer is the first proposal. Kernels you have: start_paths.",
+                f"Call search_step with task_id{under(request.agent)} alone; its answer is the first proposal. "
+                "Kernels you have: start_paths.",
             )
         if len(request.starts) > MAX_STARTS:
             raise RequestError(
@@ -199,7 +206,7 @@ class ExploreService:
         if late := _too_late(request):
             raise RequestError(
                 f"Run {request.run_id} has begun: {' and '.join(late)} {'come' if len(late) > 1 else 'comes'} too late.",
-                "Leave it out; search_step with task_id begins a run with it.",
+                f"Leave it out; search_step with task_id{under(request.agent)} begins a run with it.",
             )
         if request.resume:
             await self._resume(now, request)
@@ -208,17 +215,19 @@ class ExploreService:
             if given:
                 raise RequestError(
                     "A kernel was given without step_id.",
-                    f"Call search_step with run_id {request.run_id!r} alone for a proposal, then send the kernel with its step_id.",
+                    f"Call search_step with run_id {request.run_id!r}{under(request.agent)} alone for a proposal, then send "
+                    "the kernel with its step_id.",
                 )
             return Ask(request.run_id, request.agent, context=request.context)
-        step = await self._step(request.step_id, request.run_id)
+        step = await self._step(request.step_id, request.run_id, request.agent)
         agent = request.agent or step.agent
         ask = Ask(request.run_id, agent, step.step_id, request.context)
         if not given:
             if step.state in {"open", "expired"}:
                 raise RequestError(
                     f"Step {step.step_id} waits for a kernel, and none was given.",
-                    "Send kernel, kernel_path or edits; to read the proposal again, call search_step with run_id alone.",
+                    "Send kernel, kernel_path or edits; to read the proposal again, call search_step with run_id "
+                    f"{request.run_id!r}{under(agent)} alone.",
                 )
             return ask
         source, change = await self._kernel(step, request)
@@ -236,10 +245,10 @@ class ExploreService:
             case "busy":
                 raise RequestError(
                     f"Another kernel of step {step.step_id} is being judged.",
-                    f"Call search_step with run_id {request.run_id!r} and step_id {step.step_id!r} for its outcome.",
+                    f"Call search_step with run_id {request.run_id!r}, step_id {step.step_id!r}{under(agent, ', ')} for its outcome.",
                 )
             case "closed":
-                raise _closed(now.run)
+                raise _closed(now.run, agent)
         return ask
 
     def _leave(self, step_id: str) -> None:
@@ -272,7 +281,8 @@ class ExploreService:
             if now.reserved and now.search.charged_steps + now.reserved >= now.run.max_steps:
                 return self._full(now, ask, verdict)
         raise RequestError(
-            f"Run {ask.run_id} changes faster than a proposal for it is made.", "Call search_step again."
+            f"Run {ask.run_id} changes faster than a proposal for it is made.",
+            f"Call search_step with run_id {ask.run_id!r}{under(ask.agent)}.",
         )
 
     async def advance(self, ask: Ask, report: Report) -> SearchAnswer:
@@ -401,7 +411,7 @@ class ExploreService:
         if budget <= done:
             raise RequestError(
                 f"Run {now.run.run_id} has used {done} steps, and its budget is {budget}.",
-                f"Call search_step with resume and max_steps greater than {done}.",
+                f"Call search_step with run_id {now.run.run_id!r}{under(request.agent, ', ')}, resume and max_steps greater than {done}.",
             )
         SearchSettings.from_data(now.run.settings).with_changes(max_steps=budget)
         if now.run.status == "open":
@@ -409,7 +419,7 @@ class ExploreService:
                 return
             raise RequestError(
                 f"Run {now.run.run_id} has not stopped: its budget is {now.run.max_steps} steps.",
-                "Go on without resume.",
+                f"Call search_step with run_id {now.run.run_id!r}{under(request.agent)} alone: it goes on without resume.",
             )
         if not await self._runs.resume(now.run.run_id, now.run.version, budget, done):
             again = await self.searches.now(now.run.run_id)
@@ -444,7 +454,7 @@ class ExploreService:
             now,
             verdict,
             said=f"Next: step {step.step}, a {step.kind} step ({ASKED_FOR[step.kind]}).",
-            next_step=f"Call search_step with run_id, step_id {step.step_id!r} and "
+            next_step=f"Call search_step with run_id, step_id {step.step_id!r}{under(ask.agent, ', ')} and "
             + ("edits or a kernel." if step.kind == "small" else "a whole kernel."),
             step_id=step.step_id,
             kind=step.kind,
@@ -457,7 +467,8 @@ class ExploreService:
             now,
             verdict,
             said=f"The last {now.reserved} steps of the budget are out with other agents.",
-            next_step=f"Call search_step with run_id {ask.run_id!r} later: a step that nobody answers is given out again.",
+            next_step=f"Call search_step with run_id {ask.run_id!r}{under(ask.agent)} later: a step that nobody answers is given "
+            "out again.",
         )
 
     async def _stopped(self, now: RunNow, ask: Ask, verdict: _Verdict | None) -> SearchAnswer:
@@ -469,7 +480,8 @@ class ExploreService:
             now,
             verdict,
             said=f"The run has stopped: {stopped_because(now)}. {result}",
-            next_step=f"Call get_run with run_id {ask.run_id!r} for what was found{best}; search_step with {more} goes on.",
+            next_step=f"Call get_run with run_id {ask.run_id!r} for what was found{best}; search_step with it{under(ask.agent, ', ')}, "
+            f"{more} goes on.",
             stop_reason=now.run.stop_reason,
         )
 
@@ -519,17 +531,20 @@ class ExploreService:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _step(self, step_id: str, run_id: str) -> StepRecord:
+    async def _step(self, step_id: str, run_id: str, agent: str = "") -> StepRecord:
         step = await self._runs.step(step_id)
         if step is None or step.purpose != "ask":
             known = await self._runs.ids("step", run_id)
             raise not_found(
-                "step", step_id, known, f"Call search_step with run_id {run_id!r} alone for the open one."
+                "step",
+                step_id,
+                known,
+                f"Call search_step with run_id {run_id!r}{under(agent)} alone for the open one.",
             )
         if step.run_id != run_id:
             raise RequestError(
                 f"Step {step_id} belongs to run {step.run_id}, not to {run_id}.",
-                f"Send it with run_id {step.run_id!r}.",
+                f"Send it with run_id {step.run_id!r}{under(agent)}.",
             )
         return step
 
@@ -585,7 +600,7 @@ def _waited_for(now: RunNow, ask: Ask) -> list[StepRecord]:
 def _must_equal(step: StepRecord, given: Submission, run: RunRecord) -> None:
     if step.digest != given.digest:
         status = step.answer.get("status", "")
-        more = " with resume" if run.status == "stopped" else " alone"
+        more = f"{under(given.agent)}{' with resume' if run.status == 'stopped' else ' alone'}"
         raise RequestError(
             f"Step {step.step_id} was answered with another kernel: node {step.node}, {shortened(status)}.",
             f"Call search_step with run_id {step.run_id!r}{more} for a new proposal.",
@@ -604,8 +619,9 @@ def _too_late(request: SearchRequest) -> list[str]:
     return [f"{name} {value!r}" for name, value in given.items() if value]
 
 
-def _closed(run: RunRecord) -> RequestError:
+def _closed(run: RunRecord, agent: str) -> RequestError:
     return RequestError(
         f"Run {run.run_id} has stopped ({run.stop_reason or 'just now'}): it takes no kernels.",
-        "Call search_step with resume to go on (after the budget also with a greater max_steps), or get_run for its result.",
+        f"Call search_step with run_id {run.run_id!r}{under(agent, ', ')} and resume to go on (after the budget also with a greater "
+        "max_steps), or get_run for its result.",
     )

@@ -16,7 +16,13 @@ from adaexplore_mcp.services.messages import not_found
 from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.runverdicts import judged
 from adaexplore_mcp.services.searchstate import Searches
-from adaexplore_mcp.services.searchwords import RIGHT, best_node_of, short_outcome, speedup_words
+from adaexplore_mcp.services.searchwords import (
+    RIGHT,
+    best_node_of,
+    short_outcome,
+    speedup_words,
+    under_its_name,
+)
 
 __all__ = ["Kernels", "Taken", "unified_diff"]
 
@@ -78,7 +84,7 @@ class Kernels:
             if number is None:
                 raise RequestError(
                     f"No kernel of run {run_id} is right and does the work itself.",
-                    f"Call search_step with run_id {run_id!r} to go on, or get_run with view history for what there is.",
+                    f"Call search_step with run_id {run_id!r}{under_its_name(now)} to go on, or get_run with view history for what there is.",
                 )
         else:
             place = read_node_handle(node_id)

@@ -17,6 +17,7 @@ from adaexplore_mcp.services.searchwords import (
     shortened_text,
     speedup_words,
     stopped_because,
+    under_its_name,
     why_wrong,
 )
 
@@ -134,8 +135,8 @@ def _next_step(now: RunNow, cursor: int) -> str:
     if cursor:
         return f"Call get_run with cursor {cursor} for more."
     if now.run.status == "stopped":
-        return "Call get_kernel with run_id for the kernel, or search_step with resume to go on."
-    return "Call search_step with run_id for a proposal."
+        return f"Call get_kernel with run_id for the kernel, or search_step with run_id{under_its_name(now)}, and resume to go on."
+    return f"Call search_step with run_id{under_its_name(now)} for a proposal."
 
 
 def _open(step: StepRecord) -> str:

@@ -15,11 +15,16 @@ __all__ = [
     "shortened_text",
     "speedup_words",
     "stopped_because",
+    "under",
+    "under_its_name",
     "why_wrong",
 ]
 
 MESSAGE = 300
 DETAIL = 160
+MAX_NAMES = 8
+MAX_FACTS = 3
+"""Lines of each kind of fact that an outcome in short names."""
 
 REASONS = {
     "budget": "all steps of its budget are used",
@@ -42,7 +47,9 @@ def short_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
         short["evidence"] = {name: evidence[name] for name in keep if evidence.get(name) is not None}
     if compiled := outcome.get("compiled"):
         worst = max(compiled, key=lambda one: (one.get("spill_bytes", 0), one.get("registers", 0)))
-        short["compiled"] = worst
+        short["compiled"] = {**worst, "kernels_with_less": len(compiled) - 1} if compiled[1:] else worst
+    if facts := _short_facts(outcome.get("facts") or {}):
+        short["facts"] = facts
     if rules := outcome.get("rules"):
         short["rules"] = rules[:2]
     if timing := outcome.get("timing"):
@@ -50,6 +57,31 @@ def short_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
             shortened_text(each.get("sentence", ""), MESSAGE) for each in timing.get("speedups", [])[:1]
         ]
     return short
+
+
+def _short_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what one has to see before one believes a verdict."""
+    short: dict[str, Any] = {}
+    if said := facts.get("shape_specialised"):
+        short["shape_specialised"] = shortened_text(said, MESSAGE)
+    for name in ("source", "notes"):
+        if lines := facts.get(name):
+            more = [f"and {len(lines) - MAX_FACTS} more, in the receipt"] if len(lines) > MAX_FACTS else []
+            short[name] = [*(shortened_text(line, MESSAGE) for line in lines[:MAX_FACTS]), *more]
+    return short
+
+
+def under(agent: str, link: str = " and ") -> str:
+    """Return what names an agent in a call, to follow another argument; nothing where it has no name."""
+    return f"{link}agent {agent!r}" if agent else ""
+
+
+def under_its_name(now: RunNow) -> str:
+    """Return what reminds a reader, who is unknown, to name itself in a call; nothing in a run without names."""
+    agents = {now.run.agent, *(step.agent for step in now.steps)} - {""}
+    return (
+        f" and agent, if you go by a name there ({', '.join(sorted(agents)[:MAX_NAMES])})" if agents else ""
+    )
 
 
 def node_line(record: NodeRecord) -> str:

@@ -10,10 +10,19 @@ from stand_ins import StandInTasks
 
 from adaexplore_mcp.errors import NotFoundError, RequestError, WorkerLostError
 from adaexplore_mcp.memory_store import Owner, StepRecord, Store
-from adaexplore_mcp.models import Edit, Policy, RegisterRequest, SearchRequest, StartKernel
+from adaexplore_mcp.models import (
+    CompiledKernel,
+    Edit,
+    Facts,
+    Policy,
+    RegisterRequest,
+    SearchRequest,
+    StartKernel,
+)
 from adaexplore_mcp.search import Search, SearchSettings
 from adaexplore_mcp.services import owners, runviews
 from adaexplore_mcp.services.explore import ExploreService
+from adaexplore_mcp.services.kernels import Kernels
 from adaexplore_mcp.services.runviews import RunViews
 
 pytestmark = pytest.mark.anyio
@@ -207,6 +216,35 @@ async def test_an_edit_that_does_not_fit_changes_nothing(bench, edits, said):
     assert (await bench.ask()).step_id == answer.step_id
 
 
+async def test_an_outcome_shows_what_one_has_to_see_before_one_believes_it(bench):
+    step = await bench.begin(max_steps=5)
+    verify = bench.judge._verify
+
+    async def with_facts(request, report):
+        facts = Facts(
+            shape_specialised="fails at N=63: " + "x" * 200,
+            source=[f"Line {number}: what follows is text that is run." for number in range(5)],
+            notes=["Kernel idle (line 9) is defined and was not launched."],
+        )
+        compiled = [CompiledKernel(kernel=f"k{number}", registers=number) for number in (30, 90, 60)]
+        outcome = await verify(request, report)
+        return outcome.model_copy(update={"facts": facts, "compiled": compiled})
+
+    bench.judge._verify = with_facts
+    answer = await bench.ask(step_id=step.step_id, kernel=kernel())
+    lines = [f"Line {number}: what follows is text that is run." for number in range(3)]
+    assert answer.outcome["facts"] == {
+        "shape_specialised": "fails at N=63: " + "x" * 200,
+        "source": [*lines, "and 2 more, in the receipt"],
+        "notes": ["Kernel idle (line 9) is defined and was not launched."],
+    }
+    assert answer.outcome["compiled"]["kernel"] == "k90"
+    assert answer.outcome["compiled"]["kernels_with_less"] == 2
+    kernels = Kernels(bench.store, bench.tasks, bench.judge, bench.service.searches)
+    taken = await kernels.take(answer.node_id, "", "source")
+    assert (await kernels.answer(taken, "source", quiet)).outcome == answer.outcome
+
+
 # --- bad input -------------------------------------------------------------------------------------------
 
 
@@ -234,6 +272,40 @@ async def test_every_bad_input_is_named_and_leaves_the_run_as_it_is(bench):
         with pytest.raises(RequestError):
             await bench.ask(task_id=await bench.task(), **fields)
     assert (await bench.ask(run_id=run_id)).step_id == first.step_id
+
+
+async def test_every_next_step_names_the_agent_that_asked(bench):
+    """Else whoever goes by it gets a second proposal, under no name."""
+    first = await bench.begin(max_steps=2, agent="ann")
+    named = "agent 'ann'"
+    assert named in first.next_step
+    sent = {"step_id": first.step_id, "agent": "ann"}
+    for fields in (
+        {"kernel": "k", "agent": "ann"},
+        {"step_id": first.step_id},
+        {"step_id": "step_x", "kernel": "k", "agent": "ann"},
+        {"seed": 3, "agent": "ann"},
+        {"resume": True, "max_steps": 9, "agent": "ann"},
+    ):
+        assert named in await bench.refused(**fields)
+    task_id = await bench.task()
+    with pytest.raises(RequestError, match=named):
+        await bench.ask(task_id=task_id, step_id="step_x", agent="ann")
+    views = RunViews(bench.store, bench.service.searches)
+    said = (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).next_step
+    assert "and agent, if you go by a name there (ann)" in said
+    answer = await bench.ask(**sent, kernel=kernel())
+    assert f"run_id {bench.run_id!r} and {named} alone" in await bench.refused(**sent, kernel="k")
+    third = await bench.ask(agent="bob")
+    assert (third.step_id, "agent 'bob' later" in third.next_step) == ("", True)
+    answer = await bench.ask(step_id=answer.step_id, agent="ann", kernel=kernel(body="2"))
+    assert f"search_step with it, {named}, resume" in answer.next_step
+    assert f"{named} and resume" in await bench.refused(
+        step_id=(await open_step(bench)), kernel="k", agent="ann"
+    )
+    assert f"{named}, resume and max_steps" in await bench.refused(resume=True, agent="ann")
+    said = (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).next_step
+    assert "(ann" in said
 
 
 async def test_a_step_of_another_run_is_refused(bench):
