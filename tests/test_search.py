@@ -121,6 +121,36 @@ async def test_a_long_evaluation_becomes_a_job_whose_result_is_the_answer(settin
         assert done["result"]["text"].startswith("## Step 2")
 
 
+async def test_a_submission_whose_job_is_cancelled_is_given_up_and_its_step_is_open_again(settings):
+    async with connected(settings) as client:
+        first = await call(client, "search_step", task_id=await registered(client), max_steps=5, agent="ann")
+        asked = {"run_id": first["run_id"], "agent": "ann"}
+        sent = {**asked, "step_id": first["step_id"], "kernel": kernel("gated"), "wait_seconds": 0.1}
+        running = await call(client, "search_step", **sent)
+        cancelled = await call(client, "cancel_job", job_id=running["job_id"])
+        assert cancelled["status"] == "cancelled"
+        assert f"no node, no step used; step {first['step_id']} is open again" in cancelled["summary"]
+        assert f"step_id '{first['step_id']}', agent 'ann' and another kernel" in cancelled["next_step"]
+        client.services.evaluations.gate.set()
+        plain = await call(client, "search_step", **asked)
+        assert (plain["step_id"], plain["status"], plain["steps_left"]) == (first["step_id"], "open", 5)
+        assert client.services.evaluations.judged == [kernel("gated").encode()]
+        answer = await call(client, "search_step", **(sent | {"wait_seconds": 20}))
+        assert (answer["status"], answer["steps_left"]) == ("correct", 4)
+
+
+async def test_a_kernel_that_another_call_waits_for_is_not_given_up_with_a_cancelled_job(settings):
+    async with connected(settings) as client:
+        first = await call(client, "search_step", task_id=await registered(client), max_steps=5)
+        sent = {"run_id": first["run_id"], "step_id": first["step_id"], "kernel": kernel("gated")}
+        one, two = [await call(client, "search_step", **sent, wait_seconds=0.1) for _ in range(2)]
+        cancelled = await call(client, "cancel_job", job_id=one["job_id"])
+        assert "Another call goes on with the kernel" in cancelled["summary"]
+        client.services.evaluations.gate.set()
+        done = await call(client, "job_status", job_id=two["job_id"], wait_seconds=20)
+        assert (done["result"]["status"], done["result"]["steps_left"]) == ("correct", 4)
+
+
 async def test_twelve_calls_at_once_with_two_kernels_make_two_nodes(settings):
     """Answers in any order; the same kernel is answered from its node, whoever sends it."""
     async with connected(settings) as client:

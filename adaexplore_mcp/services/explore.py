@@ -52,6 +52,8 @@ POLL_S = 0.2
 """How often one looks whether another server, or another call, has judged a kernel."""
 MAX_STARTS = 5
 BEST_TIMED_AGAIN = 3
+PATIENCE = 3
+"""Looks after which whoever waits for a kernel that was given up has taken it up."""
 ATTEMPTS = 200
 """How often a proposal is made again because the run has changed meanwhile."""
 MAX_IDEA = 1000
@@ -250,6 +252,53 @@ class ExploreService:
             case "closed":
                 raise _closed(now.run, agent)
         return ask
+
+    def hold(self, ask: Ask) -> None:
+        """Count a call's kernel as worked on until `ended` is told of it."""
+        self._queued[ask.step_id] += 1
+
+    async def ended(self, ask: Ask, cancelled: bool) -> tuple[str, str] | None:
+        """Take note that the evaluation of a call has ended: what somebody cancelled is not taken up again.
+
+        A kernel that another call waits for is left to that.
+
+        Args:
+            ask: The call, after `hold`.
+            cancelled: Whether somebody cancelled it, and not the end of its server.
+
+        Returns:
+            What the cancelled call is to say, and its next step; None if there is nothing to say.
+        """
+        self._leave(ask.step_id)
+        if not cancelled:
+            return None
+        now = await self.searches.now(ask.run_id)
+        mine = [step for step in _waited_for(now, ask) if step.purpose == "ask"]
+        if not mine:
+            return None
+        for _ in range(PATIENCE):  # of who waits for the same kernel, here or at another server
+            if any(step.step_id in self._queued for step in mine):
+                break
+            await anyio.sleep(POLL_S)
+        told = {"status": "cancelled", "summary": "Its evaluation was cancelled."}
+        until = self._now() + self._lease_s
+        left = [
+            step.step_id
+            for step in mine
+            if step.step_id in self._queued
+            or not await self._runs.abandon(step.step_id, self._owner, told, until)
+        ]
+        run = f"Call search_step with run_id {ask.run_id!r}"
+        if left:
+            return (
+                f"Another call goes on with the kernel of step {left[0]}.",
+                f"{run}{under(ask.agent)} alone for where it stands.",
+            )
+        opened = mine[0].step_id
+        return (
+            f"Its kernel is given up: no node, no step used; step {opened} is open again.",
+            f"{run}, step_id {opened!r}{under(ask.agent, ', ')} and another kernel, or without step_id for the proposal.",
+        )
 
     def _leave(self, step_id: str) -> None:
         """Say that a call no longer works on a step."""
