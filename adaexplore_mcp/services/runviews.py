@@ -12,9 +12,9 @@ from adaexplore_mcp.services.plots import drawn, png
 from adaexplore_mcp.services.searchstate import RunNow, Searches
 from adaexplore_mcp.services.searchwords import (
     RIGHT,
+    beginning,
     best_node_of,
     result_of,
-    shortened_text,
     speedup_words,
     stopped_because,
     under_its_name,
@@ -151,7 +151,7 @@ def _open(step: StepRecord) -> str:
 def _row(now: RunNow, record: NodeRecord) -> NodeRow:
     row = record.tree
     entry = now.search.entries[row.node]
-    detail = "" if row.status in RIGHT else shortened_text(why_wrong(record.outcome))
+    detail = "" if row.status in RIGHT else beginning(why_wrong(record.outcome))
     if not row.eligible:
         detail = "its own kernels do none of the work"
     return NodeRow(

@@ -8,6 +8,7 @@ from adaexplore_mcp.services.searchstate import RunNow
 
 __all__ = [
     "RIGHT",
+    "beginning",
     "best_node_of",
     "node_line",
     "result_of",
@@ -22,6 +23,8 @@ __all__ = [
 
 MESSAGE = 300
 DETAIL = 160
+REASON = 240
+"""Characters of why a kernel failed: values that differ stand behind the check that saw it."""
 MAX_NAMES = 8
 MAX_FACTS = 3
 """Lines of each kind of fact that an outcome in short names."""
@@ -93,9 +96,9 @@ def node_line(record: NodeRecord) -> str:
         facts.append("its own kernels do none of the work")
     line = f"node {row.node} ({', '.join(facts)}): {record.change}"
     if record.idea:
-        line += f" — idea: {shortened_text(record.idea, DETAIL)}"
+        line += f" — idea: {beginning(record.idea, DETAIL)}"
     if row.status not in RIGHT:
-        line += f" — {shortened_text(why_wrong(record.outcome), DETAIL)}"
+        line += f" — {beginning(why_wrong(record.outcome))}"
     return line
 
 
@@ -162,6 +165,11 @@ def best_node_of(now: RunNow, *, timed: bool) -> int | None:
 def _speedup(outcome: Mapping[str, Any]) -> Mapping[str, Any] | None:
     speedups = (outcome.get("timing") or {}).get("speedups") or []
     return speedups[0] if speedups else None
+
+
+def beginning(text: str, length: int = REASON) -> str:
+    """Return a text up to a whole word: where it is long, what matters comes first."""
+    return text if len(text) <= length else f"{text[: length - 1].rpartition(' ')[0] or text[: length - 1]}…"
 
 
 def shortened_text(text: str, length: int = DETAIL) -> str:
