@@ -90,6 +90,13 @@ class EvaluationService:
         """Whether candidates can be timed here: on a GPU."""
         return bool(self._evaluator.devices.gpus)
 
+    def place(self, pinned: str) -> str:
+        """Say in a few words where candidates are judged; see `ports.Evaluations`."""
+        gpus = [gpu for gpu in self._evaluator.devices.gpus if pinned in {"", gpu.uuid}]
+        if not gpus:
+            return f"a CPU, by Triton's interpreter, and compiled for {self._settings.target}"
+        return " or ".join(dict.fromkeys(f"{gpu.name} ({gpu.arch})" for gpu in gpus))
+
     def gpu(self, pinned: str) -> str:
         """Return the UUID of the GPU that a label, an index or a UUID means.
 

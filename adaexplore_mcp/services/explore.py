@@ -495,7 +495,12 @@ class ExploreService:
         self, now: RunNow, ask: Ask, verdict: _Verdict | None, step: StepRecord
     ) -> SearchAnswer:
         text, shown = await self._proposals.text(
-            now, step, ask.agent, ask.context, timed=self._evaluations.times
+            now,
+            step,
+            ask.agent,
+            ask.context,
+            timed=self._evaluations.times,
+            place=self._evaluations.place(now.run.device),
         )
         await self._runs.know(ask.run_id, ask.agent, shown)
         parent = "" if step.parent == ROOT else node_handle(ask.run_id, step.parent)
@@ -515,7 +520,9 @@ class ExploreService:
         return self._answer(
             now,
             verdict,
-            said=f"The last {now.reserved} steps of the budget are out with other agents.",
+            said="The last step of the budget is out with another agent."
+            if now.reserved == 1
+            else f"The last {now.reserved} steps of the budget are out with other agents.",
             next_step=f"Call search_step with run_id {ask.run_id!r}{under(ask.agent)} later: a step that nobody answers is given "
             "out again.",
         )
@@ -560,11 +567,14 @@ class ExploreService:
                     told += "Its own kernels do none of the work: it is never the best. "
                 if verdict.ratio is not None:
                     told += f"{verdict.ratio} as its parent: {LESSON} "
+            short = short_outcome(verdict.outcome)
+            if verdict.node is not None and fields.get("parent") != node_handle(run_id, verdict.node):
+                short.pop("next_step", None)  # what would mend it: the proposal asks for something else
             fields |= {
                 "node_id": "" if verdict.node is None else node_handle(run_id, verdict.node),
                 "duplicate": verdict.duplicate,
                 "receipt_id": str(verdict.outcome.get("receipt_id", "")),
-                "outcome": short_outcome(verdict.outcome),
+                "outcome": short,
             }
         best = now.search.best()
         named = bool(best) and self._evaluations.times and best[0].speedup is not None

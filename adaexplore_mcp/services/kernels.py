@@ -1,5 +1,6 @@
 """Kernels of a run, to be taken away: source, standalone file, or a patch against the kernel it began with."""
 
+import dataclasses
 import difflib
 import shlex
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from adaexplore_mcp.services.searchstate import Searches
 from adaexplore_mcp.services.searchwords import (
     RIGHT,
     best_node_of,
+    how_many_right,
     short_outcome,
     speedup_words,
     under_its_name,
@@ -39,6 +41,8 @@ class Taken:
     start: NodeRecord | None = None
     """The kernel that a patch applies to."""
     start_source: bytes = b""
+    chosen: str = ""
+    """How it was chosen, where not by its speed."""
 
 
 class Kernels:
@@ -78,13 +82,19 @@ class Kernels:
                 "Both node_id and run_id were given." if node_id else "Neither node_id nor run_id was given.",
                 "Give node_id for one kernel, or run_id for the best of a run.",
             )
+        chosen = ""
         if run_id:
             now = await self._searches.now(run_id)
             number = best_node_of(now, timed=self._evaluations.times)
             if number is None:
                 raise RequestError(
-                    f"No kernel of run {run_id} is right and does the work itself.",
+                    f"No kernel of run {run_id} is right and does the work itself ({how_many_right(now)}).",
                     f"Call search_step with run_id {run_id!r}{under_its_name(now)} to go on, or get_run with view history for what there is.",
+                )
+            if not self._evaluations.times:
+                chosen = (
+                    f"Nothing is timed on this machine: it is the first that is right ({how_many_right(now)}), and not known to "
+                    "be the fastest."
                 )
         else:
             place = read_node_handle(node_id)
@@ -108,19 +118,21 @@ class Kernels:
             )
         source = await self._store.evaluations.candidate(record.candidate_id)
         assert source is not None
-        taken = Taken(record, now.run, source)
+        taken = Taken(record, now.run, source, chosen=chosen)
         if format_ != "patch":
             return taken
         start = await self._start_of(record)
         start_source = await self._store.evaluations.candidate(start.candidate_id)
         assert start_source is not None
-        return Taken(record, now.run, source, start, start_source)
+        return dataclasses.replace(taken, start=start, start_source=start_source)
 
     async def answer(self, taken: Taken, format_: KernelFormat, report: Report) -> KernelAnswer:
         """Return a kernel in a format; one that is to be applied is judged, and timed, once more."""
         record = taken.record
         outcome = Outcome.model_validate(record.outcome, extra="ignore")
         said = f"Node {record.tree.node}: {record.tree.status}{speedup_words(record)}."
+        if taken.chosen:
+            said += f" {taken.chosen}"
         next_step = ""
         match format_:
             case "source":

@@ -100,6 +100,14 @@ class Evaluations(Protocol):
         """Whether candidates can be timed here."""
         ...
 
+    def place(self, pinned: str) -> str:
+        """Say in a few words where candidates are judged.
+
+        Args:
+            pinned: UUID of the only GPU that is used; empty for any.
+        """
+        ...
+
     def gpu(self, pinned: str) -> str:
         """Return the UUID of the GPU that a label, an index or a UUID means.
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from adaexplore_mcp.prompts import render
 from adaexplore_mcp.search import ROOT
 from adaexplore_mcp.services.ports import Tasks
 from adaexplore_mcp.services.searchstate import RunNow
-from adaexplore_mcp.services.searchwords import node_line, speedup_words
+from adaexplore_mcp.services.searchwords import RIGHT, how_many_right, node_line, speedup_words
 
 __all__ = ["Proposals", "RulesFor"]
 
@@ -58,7 +58,7 @@ class Proposals:
         self._rules = rules
 
     async def text(
-        self, now: RunNow, step: StepRecord, agent: str, context: str, *, timed: bool
+        self, now: RunNow, step: StepRecord, agent: str, context: str, *, timed: bool, place: str
     ) -> tuple[str, list[int]]:
         """Return a proposal's text, and the nodes whose kernels stand in it whole.
 
@@ -68,6 +68,7 @@ class Proposals:
             agent: Who reads it.
             context: new: what this agent knows is only named; full: everything is shown; ids: nothing is.
             timed: Whether kernels are timed here.
+            place: Where they are judged, in a few words.
         """
         run_id = now.run.run_id
         task = await self._tasks.get(now.run.task_id)
@@ -82,14 +83,14 @@ class Proposals:
         for record in order:
             number = record.tree.node
             sources[number] = await self._source(record, known=number in known, space=space, shown=shown)
-        about = _about(task)
+        about = f"{_about(task)} It is judged on {place}."
         if TASK not in known and context != "ids":
             about += f"\n\n{await self._reference(task, REFERENCE[context])}"
             shown.append(TASK)
         common = {
             "step": str(step.step),
             "max_steps": str(now.run.max_steps),
-            "left": str(now.steps_left),
+            "left": "1 step is left" if now.steps_left == 1 else f"{now.steps_left} steps are left",
             "standing": await self._standing(now, timed=timed),
             "task": about,
             "rules": await self._rule_lines(task, nodes),
@@ -115,15 +116,15 @@ class Proposals:
                 "proposal_large",
                 **common,
                 where="at the root" if step.parent == ROOT else f"under node {step.parent}",
-                pool=_listing(nodes, sources)
-                or "None stands on the way here: a kernel unlike those that are known, and right, is what is wanted.",
+                asked=_asked(now, nodes),
+                pool=_listing(nodes, sources) or "None.",
             )
         return _tight(text), shown
 
     async def _source(self, record: NodeRecord, *, known: bool, space: _Space, shown: list[int]) -> str:
         """Return a kernel as it stands in a proposal, or why it does not."""
         if known:
-            return "You have its text: you wrote it, or were shown it."
+            return 'You have its text: you wrote it, or were shown it; search_step with context="full" shows it again.'
         source = await self._store.evaluations.candidate(record.candidate_id)
         assert source is not None
         text = source.decode(errors="backslashreplace").strip("\n")
@@ -148,10 +149,10 @@ class Proposals:
         """Say how far the run is."""
         best = now.search.best()
         if not best:
-            return "no kernel is right yet"
-        right = sum(node.right for node in now.search.nodes)
+            right = any(node.right for node in now.search.nodes)
+            return how_many_right(now) if right else "no kernel is right yet"
         if not timed:
-            return f"{right} of {len(now.search.nodes)} kernels are right; nothing is timed on this machine"
+            return f"{how_many_right(now)}; nothing is timed on this machine"
         record = (await self._store.runs.nodes(now.run.run_id, [best[0].id]))[best[0].id]
         return f"the best so far is node {best[0].id}, {record.tree.status}{speedup_words(record)}"
 
@@ -210,7 +211,26 @@ def _roofline(outcome: Mapping[str, Any]) -> str:
     return f"It reaches {shares[worst]:.0%} of what this GPU can do (workload {worst})."
 
 
+def _asked(now: RunNow, pool: Sequence[NodeRecord]) -> str:
+    """Say what a large step asks for."""
+    if not now.search.nodes:
+        return "Write a first kernel."
+    unlike = "another algorithm, another layout of the work, another fusion"
+    if not pool:
+        return f"None stands on the way here: write a whole new kernel, unlike those that are known ({unlike}), and right."
+    idle = [f"node {record.tree.node}" for record in pool if not record.tree.eligible]
+    said = f"Write a whole new kernel that beats those below: {unlike}; no edit of one of them."
+    return said + (
+        f" A kernel of its own that does the work is wanted: {', '.join(idle)} has none." if idle else ""
+    )
+
+
 def _goal(parent: NodeRecord) -> str:
+    if parent.tree.status in RIGHT and not parent.tree.eligible:
+        return (
+            "It is right by torch's operators, and a kernel of its own is missing: write the Triton kernel that does the work "
+            "in their place; it must stay right."
+        )
     match parent.tree.status:
         case "correct" | "plausible":
             return "Make it faster by a change at one place; it must stay right."

@@ -6,7 +6,7 @@ import anyio
 
 from adaexplore_mcp.memory_store import NodeRecord, StepRecord, Store, node_handle
 from adaexplore_mcp.models import NodeRow, RunPage, RunRow, RunView, RunViewName
-from adaexplore_mcp.search import ROOT, pool_view, tree_view
+from adaexplore_mcp.search import ROOT, pool_view, reward, tree_view
 from adaexplore_mcp.services.owners import is_left
 from adaexplore_mcp.services.plots import drawn, png
 from adaexplore_mcp.services.searchstate import RunNow, Searches
@@ -14,6 +14,7 @@ from adaexplore_mcp.services.searchwords import (
     RIGHT,
     beginning,
     best_node_of,
+    how_many_right,
     result_of,
     speedup_words,
     stopped_because,
@@ -117,14 +118,11 @@ class RunViews:
 
     async def _summary(self, now: RunNow, best: int | None, *, timed: bool) -> str:
         nodes = now.search.nodes
-        right = sum(node.right for node in nodes)
-        said = (
-            f"{len(nodes)} kernels in {now.search.charged_steps} of {now.run.max_steps} steps, {right} right."
-        )
+        said = f"{now.search.charged_steps} of {now.run.max_steps} steps used; {how_many_right(now)}."
         if best is not None and timed:
             record = (await self._store.runs.nodes(now.run.run_id, [best]))[best]
             said += f" The best is node {best}, {record.tree.status}{speedup_words(record)}."
-        elif right:
+        elif not timed and any(node.right for node in nodes):
             said += " Nothing is timed on this machine, so none is called the best."
         if now.run.status == "stopped":
             said += f" Stopped: {stopped_because(now)}."
@@ -151,17 +149,20 @@ def _open(step: StepRecord) -> str:
 def _row(now: RunNow, record: NodeRecord) -> NodeRow:
     row = record.tree
     entry = now.search.entries[row.node]
+    assert entry.node is not None
     detail = "" if row.status in RIGHT else beginning(why_wrong(record.outcome))
     if not row.eligible:
         detail = "its own kernels do none of the work"
     return NodeRow(
         node=row.node,
+        node_id=record.node_id,
         parent=row.parent,
         kind=row.kind,
         status=row.status,
         speedup=row.speedup,
         visits=entry.visits,
-        reward=round(entry.mean, 4),
+        reward=round(reward(entry.node, now.search.settings), 4),
+        subtree_mean=round(entry.mean, 4),
         agent=record.agent,
         idea=record.idea,
         change=record.change,

@@ -10,6 +10,7 @@ __all__ = [
     "RIGHT",
     "beginning",
     "best_node_of",
+    "how_many_right",
     "node_line",
     "result_of",
     "short_outcome",
@@ -90,7 +91,9 @@ def under_its_name(now: RunNow) -> str:
 def node_line(record: NodeRecord) -> str:
     """Say on one line what a node is, what became of it, and what was meant."""
     row = record.tree
-    source = f"{row.kind} from {row.parent}" if row.parent else row.kind
+    source = f"{row.kind} step from node {row.parent}" if row.parent else f"{row.kind} step"
+    if record.path:
+        source = f"start kernel {record.path}"
     facts = [source, row.status + speedup_words(record)]
     if not row.eligible:
         facts.append("its own kernels do none of the work")
@@ -100,6 +103,16 @@ def node_line(record: NodeRecord) -> str:
     if row.status not in RIGHT:
         line += f" — {beginning(why_wrong(record.outcome))}"
     return line
+
+
+def how_many_right(now: RunNow) -> str:
+    """Say how many kernels of a run are right, and how many of these have no kernel of their own."""
+    nodes = now.search.nodes
+    right = sum(node.right for node in nodes)
+    idle = sum(node.right and not node.eligible for node in nodes)
+    kernels = "kernel" if len(nodes) == 1 else "kernels"
+    said = f"{right} of {len(nodes)} {kernels} {'is' if right == 1 else 'are'} right"
+    return said + (f", {idle} of these by torch's operators, without a kernel of its own" if idle else "")
 
 
 def why_wrong(outcome: Mapping[str, Any]) -> str:
@@ -126,15 +139,14 @@ def result_of(now: RunNow, *, timed: bool) -> str:
     """Say what the last evaluations of the best kernels found; nothing before a run has stopped."""
     ended = [step for step in now.finals if step.state == "answered"]
     if not ended:
-        return "No kernel was right." if now.run.status == "stopped" and not now.search.best() else ""
+        return f"{how_many_right(now)}." if now.run.status == "stopped" and not now.search.best() else ""
     right = [step for step in ended if step.answer.get("status") in RIGHT]
     failed = [f"node {step.node} was {step.answer.get('status')}" for step in ended if step not in right]
     wrong = f" Evaluated again, {' and '.join(failed)}." if failed else ""
-    count = sum(node.right for node in now.search.nodes)
     if not timed:
         again = f"node {right[0].node} was judged again and is {right[0].answer['status']}. " if right else ""
         return (
-            f"{count} of {len(now.search.nodes)} kernels are right; {again}Nothing is timed on this machine, so no kernel "
+            f"{how_many_right(now)}; {again}Nothing is timed on this machine, so no kernel "
             f"is called the best.{wrong}"
         )
     speeds = [(speedup, step) for step in right if (speedup := _speedup(step.answer)) is not None]

@@ -228,15 +228,17 @@ class TaskService:
         raise await self._unknown(task_id)
 
     async def source(self, task_id: str) -> str:
-        """Return what a task is, to be read: its contract as JSON, then its source, file by file.
+        """Return what a task is, to be read: what of its contract is no default, in a comment, then its source, file by file.
 
         Raises:
             NotFoundError: There is none with this id; names the nearest.
         """
         summary = await self.get(task_id)
         definition = await self.definition(task_id)
-        contract = definition.model_dump(mode="json", exclude={"files", "extra", "baseline"})
-        parts = [json.dumps({"name": summary.name, **contract}, indent=1, ensure_ascii=False)]
+        contract = definition.model_dump(
+            mode="json", exclude={"files", "extra", "baseline"}, exclude_defaults=True
+        )
+        parts = [f"# {json.dumps({'name': summary.name, **contract}, ensure_ascii=False)}"]
         parts += [f"# --- {path}\n{text}" for path, text in definition.files.items()]
         if definition.extra:
             parts.append(f"# --- source, run after the file\n{definition.extra}")

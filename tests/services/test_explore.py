@@ -429,6 +429,95 @@ async def test_a_node_whose_kernels_do_no_work_is_never_the_best(bench):
     assert answer.best.endswith("_1")
 
 
+async def test_a_kernel_without_one_of_its_own_is_said_to_lack_it(bench):
+    start = StartKernel(path="torch_only.py", source=kernel("correct 1.0 library", body="42").encode())
+    answer = await bench.begin(starts=[start], max_steps=30, seed=1)
+    assert "no kernel is right yet" not in answer.text
+    assert (
+        "Standing: 1 of 1 kernel is right, 1 of these by torch's operators, without a kernel of its own"
+        in answer.text
+    )
+    views = RunViews(bench.store, bench.service.searches)
+    said = (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).summary
+    assert "1 of 1 kernel is right, 1 of these by torch's operators" in said
+    seen = set()
+    for number in range(12):
+        pool = "(start kernel torch_only.py" in answer.text
+        if answer.kind == "large" and pool:
+            assert "A kernel of its own that does the work is wanted: node 1 has none." in answer.text
+        if answer.parent.endswith("_1"):
+            assert "a kernel of its own is missing: write the Triton kernel" in answer.text
+        seen.add((answer.kind, pool))
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("incorrect", body=str(number)))
+    assert {("large", True), ("small", True)} <= seen
+
+
+async def test_of_kernels_that_nobody_timed_it_is_said_which_is_given(blind):
+    answer = await blind.begin(max_steps=9)
+    for verdict in ("incorrect", "correct", "correct"):
+        answer = await blind.ask(step_id=answer.step_id, kernel=kernel(verdict, body=answer.step_id))
+    kernels = Kernels(blind.store, blind.tasks, blind.judge, blind.service.searches)
+    given = await kernels.answer(await kernels.take("", blind.run_id, "source"), "source", quiet)
+    assert given.summary == (
+        "Node 2: correct. Nothing is timed on this machine: it is the first that is right (2 of 3 kernels are right), and "
+        "not known to be the fastest."
+    )
+    named = await kernels.answer(await kernels.take(given.node_id, "", "source"), "source", quiet)
+    assert named.summary == "Node 2: correct."
+
+
+async def test_a_view_tells_a_nodes_own_reward_from_the_mean_below_it_and_its_handle(blind):
+    answer = await small_step(blind, source=kernel("compile_error"))
+    while not answer.parent.endswith("_1"):
+        answer = await blind.ask(step_id=answer.step_id, kernel=kernel("compile_error", body=answer.step_id))
+    await blind.ask(step_id=answer.step_id, kernel=kernel("correct", body="7"))
+    views = RunViews(blind.store, blind.service.searches)
+    first, *_, last = (await views.view(blind.run_id, "history", cursor=0, limit=99, timed=False)).nodes
+    assert (first.node_id, first.reward, last.reward, last.subtree_mean) == (
+        f"node_{blind.run_id[4:]}_1",
+        0.0,
+        0.5091,
+        0.5091,
+    )
+    assert first.subtree_mean == round(0.5091 / first.visits, 4) > 0
+
+
+async def test_advice_on_a_kernel_is_left_out_where_the_next_step_is_not_on_it(bench):
+    verify = bench.judge._verify
+
+    async def advised(request, report):
+        return (await verify(request, report)).model_copy(
+            update={"next_step": "Fix that line and submit again."}
+        )
+
+    bench.judge._verify = advised
+    answer = await bench.begin(max_steps=30)
+    for number in range(20):
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("incorrect", body=str(number)))
+        assert ("next_step" in answer.outcome) == (answer.parent == answer.node_id)
+    unjudged = await bench.ask(step_id=answer.step_id, kernel=kernel("unsupported"))
+    assert "next_step" in unjudged.outcome
+
+
+async def test_a_proposal_says_no_more_than_there_is(bench):
+    first = await bench.begin(max_steps=2, agent="a")
+    assert "Write a first kernel. Standing: no kernel is right yet; 2 steps are left." in first.text
+    assert "It is judged on a stand-in (sm_90)." in first.text
+    await bench.ask(agent="b")
+    assert (await bench.ask(agent="c")).summary.startswith(
+        "The last 2 steps of the budget are out with other agents."
+    )
+    await bench.ask(step_id=first.step_id, kernel=kernel("incorrect"), agent="a")
+    third = await bench.ask(agent="c")
+    assert third.summary == "The last step of the budget is out with another agent."
+    again = await bench.ask(agent="b")
+    assert "1 step is left." in again.text
+    assert (
+        "None stands on the way here: write a whole new kernel, unlike those that are known"
+        in (await bench.ask(agent="b", context="full")).text
+    )
+
+
 async def test_without_times_there_are_verdicts_and_no_best_by_speed(blind):
     answer = await blind.begin(max_steps=2)
     for number in range(2):

@@ -639,7 +639,7 @@ async def test_registered_tasks_are_listed_latest_first_and_then_the_built_in_on
 async def test_what_a_task_is_can_be_read_of_built_in_ones_too(agent):
     (row,) = (await agent.call("list_tasks", query="fused_add_rmsnorm"))["tasks"]
     text = (await agent.call("read_artifact", artifact_id=row["task_id"]))["text"]
-    assert '"mutates": [\n  "residual"\n ]' in text
+    assert '"mutates": ["residual"]' in text.partition("\n")[0]
     assert "def make_inputs(workload, device, seed):" in text
     own = await agent.task_id(source=FUNCTION, format="function")
     assert FUNCTION in (await agent.call("read_artifact", artifact_id=own))["text"]

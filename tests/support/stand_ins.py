@@ -194,6 +194,9 @@ class StandInEvaluations:
             agent=request.agent,
         )
 
+    def place(self, pinned):
+        return pinned or "a stand-in (sm_90)"
+
     def gpu(self, pinned):
         if pinned != "cuda:1" or not self.times:
             raise RequestError(f"There is no GPU {pinned!r}; there are: cuda:1.", "Name it, or none.")
