@@ -11,7 +11,7 @@ from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.models import Edit
 from adaexplore_mcp.services.messages import shortened
 
-__all__ = ["apply_edits", "change_of", "tree_digest"]
+__all__ = ["apply_edits", "change_of", "refuse_empty", "tree_digest"]
 
 MAX_WINDOWS = 4000
 """Places at which a text is looked for that stands nowhere as it was given."""
@@ -71,6 +71,21 @@ def apply_edits(parent: bytes, edits: Sequence[Edit], name: str) -> bytes:
     for start, end, _, new in reversed(spans):
         text = text[:start] + new + text[end:]
     return (text.replace("\n", "\r\n") if windows else text).encode()
+
+
+def refuse_empty(source: bytes) -> None:
+    """Refuse a kernel without a line of code: there is nothing to judge, and nothing to learn from it.
+
+    Raises:
+        RequestError: It is empty, or holds comments alone.
+    """
+    lines = [line for line in map(bytes.strip, source.removeprefix(b"\xef\xbb\xbf").splitlines()) if line]
+    if not lines:
+        raise RequestError("The kernel is empty.", "Send its source text; nothing was judged.")
+    if all(line.startswith(b"#") for line in lines):
+        raise RequestError(
+            "The kernel holds comments alone, no code.", "Send its whole source text; nothing was judged."
+        )
 
 
 def tree_digest(source: bytes) -> str:

@@ -29,7 +29,7 @@ from adaexplore_mcp.memory_store import (
 from adaexplore_mcp.models import Edit, SearchAnswer, SearchRequest
 from adaexplore_mcp.rules import SpeedRatio
 from adaexplore_mcp.search import ROOT, SearchSettings
-from adaexplore_mcp.services.edits import apply_edits, change_of, tree_digest
+from adaexplore_mcp.services.edits import apply_edits, change_of, refuse_empty, tree_digest
 from adaexplore_mcp.services.files import MAX_FILE_BYTES
 from adaexplore_mcp.services.messages import not_found, shortened
 from adaexplore_mcp.services.owners import is_left, this_process
@@ -169,6 +169,7 @@ class ExploreService:
         run_id = new_handle("run")
         starts: dict[str, tuple[StepRecord, bytes]] = {}
         for start in request.starts:
+            refuse_empty(start.source)
             digest = await _digest(start.source)
             step = StepRecord(
                 step_id=new_handle("step"),
@@ -458,9 +459,11 @@ class ExploreService:
         done = now.search.charged_steps
         budget = request.max_steps or now.run.max_steps
         if budget <= done:
+            wanted = f"; max_steps {budget} leaves none" if request.max_steps else ""
             raise RequestError(
-                f"Run {now.run.run_id} has used {done} steps, and its budget is {budget}.",
-                f"Call search_step with run_id {now.run.run_id!r}{under(request.agent, ', ')}, resume and max_steps greater than {done}.",
+                f"Run {now.run.run_id} has used {done} step{'s' * (done != 1)}, and its budget is {now.run.max_steps}{wanted}.",
+                f"Call search_step with run_id {now.run.run_id!r}{under(request.agent, ', ')}, resume and max_steps greater than "
+                f"{max(done, now.run.max_steps)}.",
             )
         SearchSettings.from_data(now.run.settings).with_changes(max_steps=budget)
         if now.run.status == "open":
@@ -627,8 +630,7 @@ class ExploreService:
         else:
             assert request.source is not None
             source = request.source
-        if not source.strip():
-            raise RequestError("The kernel is empty.", "Send its source text.")
+        refuse_empty(source)
         if len(source) > MAX_FILE_BYTES:
             raise RequestError(
                 f"The kernel has {len(source)} bytes; at most {MAX_FILE_BYTES} are taken.",

@@ -4,6 +4,7 @@ import collections
 
 import anyio
 
+from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store import NodeRecord, StepRecord, Store, node_handle
 from adaexplore_mcp.models import NodeRow, RunPage, RunRow, RunView, RunViewName
 from adaexplore_mcp.search import ROOT, pool_view, reward, tree_view
@@ -66,6 +67,7 @@ class RunViews:
 
         Raises:
             NotFoundError: There is no such run; names the nearest.
+            RequestError: The view has fewer rows than are to be skipped.
         """
         now = await self._searches.now(run_id)
         numbers: list[int] = []
@@ -76,6 +78,12 @@ class RunViews:
                 numbers = [node.id for node in now.search.nodes]
             case "pool":
                 numbers = [segment.best.id for segment in pool_view(now.search)]
+        if numbers and cursor >= len(numbers):
+            raise RequestError(
+                f"cursor {cursor} is past the end: view {view} of run {run_id} has {len(numbers)} "
+                f"row{'s' * (len(numbers) != 1)}.",
+                f"Call get_run with run_id {run_id!r}, view {view!r} and a cursor below {len(numbers)}.",
+            )
         page = numbers[cursor : cursor + limit]
         records = await self._store.runs.nodes(run_id, page)
         more = len(numbers) > cursor + limit

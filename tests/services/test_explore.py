@@ -254,6 +254,7 @@ async def test_every_bad_input_is_named_and_leaves_the_run_as_it_is(bench):
     for fields, said in (
         ({"step_id": "step_nnnnnnnnnnnn", "kernel": "k"}, "There is no step 'step_nnnnnnnnnnnn'"),
         ({"step_id": first.step_id, "kernel": "  \n"}, "The kernel is empty"),
+        ({"step_id": first.step_id, "kernel": "# to do\n\n  # it\n"}, "holds comments alone, no code"),
         ({"step_id": first.step_id, "kernel": "x = 1\n" * 200_000}, "1200000 bytes"),
         ({"step_id": first.step_id, "edits": [Edit(old="a")]}, "is a large step"),
         ({"step_id": first.step_id, "edits": [Edit(old="a")], "kernel": "k"}, "Both a kernel and edits"),
@@ -360,7 +361,8 @@ async def test_a_stopped_run_goes_on_when_told_to(bench):
     answer = await bench.begin(max_steps=1)
     answer = await bench.ask(step_id=answer.step_id, kernel=kernel())
     assert answer.stop_reason == "budget"
-    assert "budget is 1" in await bench.refused(resume=True)
+    assert "has used 1 step, and its budget is 1. Call" in await bench.refused(resume=True)
+    assert "budget is 1; max_steps 1 leaves none" in await bench.refused(resume=True, max_steps=1)
     answer = await bench.ask(resume=True, max_steps=2)
     assert (answer.status, answer.steps_left) == ("open", 1)
     answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 3", body="3"))
@@ -480,6 +482,15 @@ async def test_a_view_tells_a_nodes_own_reward_from_the_mean_below_it_and_its_ha
         0.5091,
     )
     assert first.subtree_mean == round(0.5091 / first.visits, 4) > 0
+
+
+async def test_a_page_past_the_end_of_a_view_is_refused(bench):
+    answer = await bench.begin(max_steps=9)
+    views = RunViews(bench.store, bench.service.searches)
+    assert (await views.view(bench.run_id, "history", cursor=0, limit=9, timed=True)).nodes == []
+    await bench.ask(step_id=answer.step_id, kernel=kernel())
+    with pytest.raises(RequestError, match=r"cursor 500 is past the end: view history of run .* has 1 row\."):
+        await views.view(bench.run_id, "history", cursor=500, limit=9, timed=True)
 
 
 async def test_advice_on_a_kernel_is_left_out_where_the_next_step_is_not_on_it(bench):

@@ -636,6 +636,14 @@ async def test_registered_tasks_are_listed_latest_first_and_then_the_built_in_on
     assert [row["name"] for row in found["tasks"]] == ["gqa_paged_decode"]
 
 
+@pytest.mark.parametrize("tool", ["compile_and_verify", "benchmark_kernel"])
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+async def test_a_gpu_that_is_not_there_is_named(agent, tool, device):
+    task_id = await agent.task_id(source=FUNCTION, format="function")
+    said = await agent.refused(tool, task_id=task_id, kernel="def f(): ...", device=device)
+    assert f"There is no GPU '{device}'" in said
+
+
 async def test_what_a_task_is_can_be_read_of_built_in_ones_too(agent):
     (row,) = (await agent.call("list_tasks", query="fused_add_rmsnorm"))["tasks"]
     text = (await agent.call("read_artifact", artifact_id=row["task_id"]))["text"]
