@@ -11,7 +11,7 @@ from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.models import Edit
 from adaexplore_mcp.services.messages import shortened
 
-__all__ = ["apply_edits", "change_of", "refuse_empty", "tree_digest"]
+__all__ = ["apply_edits", "change_of", "diff_of", "refuse_empty", "tree_digest"]
 
 MAX_WINDOWS = 4000
 """Places at which a text is looked for that stands nowhere as it was given."""
@@ -122,6 +122,14 @@ def change_of(parent: bytes, source: bytes) -> str:
             came = _where_it_differs(came, _likest(came, old[low:high]))
     telling = came or _where_it_differs(gone, "")
     return f"+{added} -{removed}{f': {telling}' if telling else ''}"
+
+
+def diff_of(old: str, new: str, old_name: str, new_name: str) -> str:
+    """Return a unified diff for a reader, with one line of context; empty where the texts are equal or too long to compare."""
+    before, after = old.splitlines(), new.splitlines()
+    if len(before) + len(after) > MAX_COMPARED_LINES:
+        return ""
+    return "\n".join(difflib.unified_diff(before, after, old_name, new_name, n=1, lineterm=""))
 
 
 def _first_telling(lines: Iterable[str]) -> str:

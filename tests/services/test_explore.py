@@ -493,6 +493,40 @@ async def test_a_page_past_the_end_of_a_view_is_refused(bench):
         await views.view(bench.run_id, "history", cursor=500, limit=9, timed=True)
 
 
+def long_kernel(*, changed=-1, name="base"):
+    lines = (f"    {name} = {name} + {each}{' + 1' if each == changed else ''}" for each in range(40))
+    return "\n".join(['IS = "correct 1.0"', "def f(x):", f"    {name} = x", *lines, f"    return {name}", ""])
+
+
+async def test_a_kernel_that_differs_little_from_one_that_is_shown_is_told_by_what_differs(bench):
+    answer = await bench.begin(max_steps=9)
+    for source in (long_kernel(), long_kernel(changed=20), long_kernel(name="other")):
+        answer = await bench.ask(step_id=answer.step_id, kernel=source, agent="author")
+    now = await bench.service.searches.now(bench.run_id)
+
+    async def text(agent, mode, **step):
+        step = StepRecord(step_id="step_1", run_id=bench.run_id, step=4, **step)
+        proposed = bench.service._proposals.text(now, step, agent, mode, timed=True, place="here")
+        said, shown = await proposed
+        return said.partition("**What led to it**" if step.kind == "small" else "**Kernels to beat**"), shown
+
+    (before, _, after), shown = await text("fresh", "new", kind="small", parent=2, context=(3, 1, 2))
+    assert long_kernel(changed=20).strip() in before
+    assert long_kernel(name="other").strip() in after
+    assert "Node 2 with these changes:\n```diff\n--- node 2\n+++ node 1\n@@ " in after
+    assert "\n-    base = base + 20 + 1\n+    base = base + 20\n     base = base + 21\n```" in after
+    assert {1, 2, 3} <= set(shown)
+    (_, _, pool), _ = await text("fresh", "full", kind="large", parent=0, context=(1, 2, 3))
+    assert pool.count("```python") == 2
+    assert pool.count("```diff") == 1
+    (_, _, pool), _ = await text("fresh", "ids", kind="large", parent=0, context=(1, 2, 3))
+    assert "```" not in pool
+    await bench.store.runs.know(bench.run_id, "other", [2])
+    (before, _, after), _ = await text("other", "new", kind="small", parent=2, context=(1, 2))
+    assert 'context="full" shows it again' in before
+    assert "Node 2 with these changes" in after
+
+
 async def test_advice_on_a_kernel_is_left_out_where_the_next_step_is_not_on_it(bench):
     verify = bench.judge._verify
 
