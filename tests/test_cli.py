@@ -136,7 +136,7 @@ def test_arguments_come_from_a_file_or_from_standard_input(run, tmp_path):
 
 def test_a_candidate_from_a_file_may_lie_anywhere_and_be_any_bytes(run, task_id, tmp_path):
     file = tmp_path / "elsewhere.py"
-    file.write_bytes(b"# latin-1: \xe9\n# do: correct\n")
+    file.write_bytes(b"# latin-1: \xe9\n# do: correct\nf = abs\n")
     process = run(
         "call", "compile_and_verify", json.dumps({"task_id": task_id}), "--kernel-file", str(file), code=0
     )
