@@ -152,7 +152,6 @@ class ExploreService:
             NotFoundError: There is no such task.
             RequestError: A setting is out of bounds, there are too many start kernels, or no such GPU.
         """
-        task = await self._tasks.get(request.task_id)
         if request.step_id or request.edits or request.source is not None or request.resume:
             raise RequestError(
                 "A run that begins has no step to answer yet.",
@@ -163,6 +162,7 @@ class ExploreService:
             raise RequestError(
                 f"{len(request.starts)} start_paths were given.", f"Give at most {MAX_STARTS}."
             )
+        task = await self._tasks.kept(request.task_id)
         changes = {"max_steps": request.max_steps} if request.max_steps else {}
         settings = SearchSettings.preset(request.preset, **changes)
         device = self._evaluations.gpu(request.device) if request.device else ""

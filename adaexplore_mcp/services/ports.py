@@ -72,6 +72,14 @@ class Tasks(Protocol):
         """
         ...
 
+    async def kept(self, task_id: str) -> TaskSummary:
+        """Return one task once it is in the database, so that what is kept may name it; a built-in one that nobody has used is not.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+        """
+        ...
+
     async def source(self, task_id: str) -> str:
         """Return a task's contract and source, to be read.
 

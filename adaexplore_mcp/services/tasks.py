@@ -227,6 +227,16 @@ class TaskService:
             return _brief(task_id, self._builtins[task_id])
         raise await self._unknown(task_id)
 
+    async def kept(self, task_id: str) -> TaskSummary:
+        """Return one task once it is in the database, so that what is kept may name it; see `ports.Tasks`."""
+        async with self._examining[task_id]:
+            summary = await self.get(task_id)
+            if await self._store.tasks.get(task_id) is None:
+                # Without plans: they are made at its first use.
+                definition = self._builtins[task_id].definition.model_dump(mode="json")
+                await self._store.tasks.put(TaskRecord(task_id, {"definition": definition}, summary))
+            return summary
+
     async def source(self, task_id: str) -> str:
         """Return what a task is, to be read: what of its contract is no default, in a comment, then its source, file by file.
 

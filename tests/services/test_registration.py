@@ -653,6 +653,15 @@ async def test_what_a_task_is_can_be_read_of_built_in_ones_too(agent):
     assert FUNCTION in (await agent.call("read_artifact", artifact_id=own))["text"]
 
 
+async def test_a_search_begins_on_a_built_in_task_that_nobody_has_used(agent):
+    (row,) = (await agent.call("list_tasks", query="gqa_paged_decode"))["tasks"]
+    begun = await agent.call("search_step", task_id=row["task_id"], max_steps=2)
+    assert "def make_inputs(workload, device, seed):" in begun["text"]
+    step = {"run_id": begun["run_id"], "step_id": begun["step_id"], "wait_seconds": 45}
+    answer = await agent.call("search_step", **step, kernel="def gqa_paged_decode(: ...")
+    assert (answer["status"], answer["steps_left"]) == ("compile_error", 1)
+
+
 async def test_the_example_of_a_built_in_task_is_a_kernel_that_can_be_named(agent):
     (row,) = (await agent.call("list_tasks", query="fused_add_rmsnorm"))["tasks"]
     assert [*row["workloads"]] == ["decode", "prefill", "odd-width"]

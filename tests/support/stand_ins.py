@@ -162,6 +162,9 @@ class StandInTasks:
             raise NotFoundError(f"There is no task {task_id[:40]!r}.", "list_tasks shows them.")
         return record.summary
 
+    async def kept(self, task_id):
+        return await self.get(task_id)
+
     async def source(self, task_id):
         await self.get(task_id)
         return (await self.store.tasks.get(task_id)).content["source"]
