@@ -10,6 +10,8 @@ import pytest
 from mcp_client import call, connected_to
 from search_stand_ins import kernel, services_of
 
+from adaexplore_mcp.models import CompiledKernel, Facts
+
 pytestmark = pytest.mark.anyio
 
 SOURCE = "def f(x):\n    return 2 * x\n"
@@ -184,9 +186,27 @@ def long_kernel(number):
     return f'IS = "correct {1 + number % 7 / 10}"\n\n\ndef f(x):\n    y = {number}\n{lines}\n    return y\n'
 
 
-async def test_thirty_steps_cost_a_conversation_little(settings):
+SEEN = Facts(
+    own_share=1.0,
+    source=[f"Line {line}: an except that goes on without the kernel." for line in (12, 40, 90, 91)],
+    shape_specialised="fails at TOKENS=63, HIDDEN=4000: 1,204 of 252,000 elements lie outside the bound: out at [3, 17] is 0.77",
+    notes=["Kernel idle (line 9) is defined and was not launched.", "tl.dot multiplied tf32 operands."],
+)
+BUILT = [
+    CompiledKernel(kernel=f"part_{number}", registers=64, num_warps=4, num_stages=3) for number in range(4)
+]
+
+
+@pytest.mark.parametrize("update", [{}, {"facts": SEEN, "compiled": BUILT}], ids=["plain", "with facts"])
+async def test_thirty_steps_cost_a_conversation_little(settings, update):
     """At 4 characters a token: median 1,500, 95 % below 3,500, thirty below 50,000."""
     async with connected(settings) as client:
+        verify = client.services.evaluations._verify
+
+        async def verified(request, report):
+            return (await verify(request, report)).model_copy(update=update)
+
+        client.services.evaluations._verify = verified
         answer = await call(client, "search_step", task_id=await registered(client), max_steps=40, seed=3)
         sizes = [len(json.dumps(answer)) / 4]
         for number in range(30):

@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from adaexplore_mcp.errors import AdaExploreError, RequestError, StoreError
+from adaexplore_mcp.errors import RequestError, StoreError
 from adaexplore_mcp.memory_store import JobRecord, JobStatus, JobTable, candidate_id_of, new_handle
 from adaexplore_mcp.models import JobPage, JobView, Value
 from adaexplore_mcp.services.jobviews import view_of
@@ -278,7 +278,7 @@ class JobService:
             return end
         try:
             said = await evaluation.ended(end.status == "cancelled" and evaluation.given_up)
-        except AdaExploreError as error:
+        except Exception as error:  # noqa: BLE001 - as above: the end of one evaluation must not end them all
             logger.warning("the end of %s could not be kept: %s", evaluation.call.tool, error)
             return end
         return end if said is None else dataclasses.replace(end, said=said)
