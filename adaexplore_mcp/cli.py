@@ -311,6 +311,11 @@ def _call(arguments: argparse.Namespace) -> int:
         sys.stderr.write("The picture of the answer was left out: --picture PATH writes it.\n")
     wire.stdout.write(json.dumps(answer, ensure_ascii=False, allow_nan=False) + "\n")
     wire.stdout.flush()
+    if code in {OK, FAILED} and arguments.picture is not None and not picture:
+        raise RequestError(
+            f"The answer holds no picture, so {str(arguments.picture)!r} was not written.",
+            "A picture is in the answer of get_run with view plot.",
+        )
     return code
 
 

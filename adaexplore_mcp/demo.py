@@ -72,6 +72,18 @@ ATTEMPTS = (
 )
 
 
+class CallFailedError(Exception):
+    """A call that the demonstration rests on was not answered.
+
+    Args:
+        tool: What was called.
+        said: Why it failed, and what to do.
+    """
+
+    def __init__(self, tool: str, said: str) -> None:
+        super().__init__(f"The demonstration ends here, {tool} failed. {said}")
+
+
 def main() -> int:
     """Run the demonstration; return an exit code."""
     home = tempfile.mkdtemp(prefix="adaexplore-demo-")
@@ -96,25 +108,34 @@ async def _demonstrate(home: str) -> int:
         env=dict(os.environ),
     )
     async with Client(stdio_client(server)) as client:
-        tools = (await client.list_tools()).tools
-        _rule(f"adaexplore-mcp serve: {len(tools)} tools ({', '.join(tool.name for tool in tools)})")
-        task = await _register(client, reference)
-        wrong = [
-            attempt.title
-            for number, attempt in enumerate(ATTEMPTS, 1)
-            if not await _submit(client, task, right, number, attempt)
-        ]
-        _rule("search_step · a search of four steps by a scripted agent")
-        _say(
-            "Each answer holds the outcome of the last kernel and what to try next. Without a GPU nothing is timed: the "
-            "search holds verdicts, and names no kernel the fastest."
-        )
+        try:  # in here: what leaves the client's tasks does so as a group of exceptions
+            return await _demonstrated(client, reference, right)
+        except CallFailedError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
 
-        async def call(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-            return await _called(client, tool, arguments)
 
-        if not await search(call, str(task["task_id"]), right, _say):
-            wrong.append("the search")
+async def _demonstrated(client: Client, reference: str, right: str) -> int:
+    """Take the task through a server; return an exit code."""
+    tools = (await client.list_tools()).tools
+    _rule(f"adaexplore-mcp serve: {len(tools)} tools ({', '.join(tool.name for tool in tools)})")
+    task = await _register(client, reference)
+    wrong = [
+        attempt.title
+        for number, attempt in enumerate(ATTEMPTS, 1)
+        if not await _submit(client, task, right, number, attempt)
+    ]
+    _rule("search_step · a search of four steps by a scripted agent")
+    _say(
+        "Each answer holds the outcome of the last kernel and what to try next. Without a GPU nothing is timed: the "
+        "search holds verdicts, and names no kernel the fastest."
+    )
+
+    async def call(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await _called(client, tool, arguments)
+
+    if not await search(call, str(task["task_id"]), right, _say):
+        wrong.append("the search")
     _rule("done")
     if wrong:
         _say(f"Not as expected: {'; '.join(wrong)}.")
@@ -197,22 +218,22 @@ def _show(verdict: Mapping[str, Any]) -> None:
 
 async def _called(client: Client, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Call a tool; where the call outlasts its wait and becomes a job, follow that to its result."""
-    content = _content(await client.call_tool(tool, dict(arguments)))
+    content = _content(tool, await client.call_tool(tool, dict(arguments)))
     if content.get("status") != "running" or not content.get("job_id"):
         return content
     while content["status"] == "running":
         asked = {"job_id": content["job_id"], "wait_seconds": 45, "response_format": "detailed"}
-        content = _content(await client.call_tool("job_status", asked))
+        content = _content("job_status", await client.call_tool("job_status", asked))
     if content["status"] != "done":
-        raise SystemExit(f"The call failed: {content['summary']}")
+        raise CallFailedError(tool, f"{content['summary']} {content.get('next_step', '')}".strip())
     result: Mapping[str, Any] = content["result"]
     return result
 
 
-def _content(result: CallToolResult) -> Mapping[str, Any]:
+def _content(tool: str, result: CallToolResult) -> Mapping[str, Any]:
     if result.is_error or result.structured_content is None:
         text = " ".join(getattr(block, "text", "") for block in result.content)
-        raise SystemExit(f"The call failed: {text}")
+        raise CallFailedError(tool, text)
     content: Mapping[str, Any] = result.structured_content
     return content
 

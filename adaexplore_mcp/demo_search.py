@@ -91,9 +91,8 @@ async def search(call: Call, task_id: str, right: str, say: Say) -> bool:
     say(str(seen["summary"]))
     for row in seen["nodes"]:
         speed = f" {row['speedup']:.2f}x" if row.get("speedup") else ""
-        say(
-            f"  node {row['node']} ({row['kind']} from {row['parent']}): {row['status']}{speed}; {row['change']}"
-        )
+        of = f" from node {row['parent']}" if row["parent"] else ""
+        say(f"  node {row['node']} ({row['kind']} step{of}): {row['status']}{speed}; {row['change']}")
     taken = await call("get_kernel", {"run_id": run_id, "format": "standalone"})
     say(
         f"get_kernel gives {taken['node_id']}, {len(str(taken['text']).splitlines())} lines: {taken['summary']}"

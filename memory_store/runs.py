@@ -317,6 +317,30 @@ class RunTable:
 
         await self._database.write(release)
 
+    async def abandon(self, step_id: str, owner: Owner, answer: Mapping[str, Any], until: float) -> bool:
+        """Give up a submission that nobody judges: its proposal is open again, and nothing is charged.
+
+        Args:
+            step_id: The step.
+            owner: Who gives it up.
+            answer: What is kept of it, as JSON can carry it.
+            until: How long the open proposal lives.
+
+        Returns:
+            False if somebody has taken it up, or it has ended.
+        """
+
+        def abandon(sqlite: "Sqlite") -> bool:
+            step = _step(sqlite, step_id)
+            assert step is not None, step_id
+            if step.state != "submitted" or step.claimed_at or (step.owner.pid and step.owner != owner):
+                return False
+            _reopen(sqlite, step, until, answer)
+            _touch(sqlite, step.run_id)
+            return True
+
+        return await self._database.write(abandon)
+
     async def finish(
         self, step_id: str, owner: Owner, fresh: FreshNode | None, answer: Mapping[str, Any], until: float
     ) -> StepRecord:

@@ -136,7 +136,7 @@ def test_arguments_come_from_a_file_or_from_standard_input(run, tmp_path):
 
 def test_a_candidate_from_a_file_may_lie_anywhere_and_be_any_bytes(run, task_id, tmp_path):
     file = tmp_path / "elsewhere.py"
-    file.write_bytes(b"# latin-1: \xe9\n# do: correct\n")
+    file.write_bytes(b"# latin-1: \xe9\n# do: correct\nf = abs\n")
     process = run(
         "call", "compile_and_verify", json.dumps({"task_id": task_id}), "--kernel-file", str(file), code=0
     )
@@ -269,6 +269,11 @@ def test_a_picture_is_written_where_it_is_asked_for(run, task_id, work):
     assert (work / "run.png").read_bytes().startswith(b"\x89PNG")
     refused = run("call", "get_run", asked, "--picture", "nowhere/run.png", code=2)
     assert "There is no folder for 'nowhere/run.png'. Check --picture." in refused.stderr
+    summary = asked.replace("plot", "summary")
+    without = run("call", "get_run", summary, "--picture", "none.png", code=2)
+    assert "The answer holds no picture, so 'none.png' was not written." in without.stderr
+    assert json.loads(without.stdout)["run_id"] in asked
+    assert not (work / "none.png").exists()
 
 
 def test_every_command_has_a_help(run):

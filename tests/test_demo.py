@@ -1,10 +1,13 @@
 """The demonstration on a machine that is busy: calls become jobs, and are followed."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from adaexplore_mcp.demo import _called
+from adaexplore_mcp.demo import CallFailedError, _called
 
 pytestmark = pytest.mark.anyio
 
@@ -35,5 +38,24 @@ async def test_a_call_that_is_answered_at_once_is_its_answer(answer):
 
 async def test_a_job_that_failed_ends_the_demonstration_with_its_reason():
     failed = {"status": "failed", "job_id": "job_1", "summary": "register_task failed: no room"}
-    with pytest.raises(SystemExit, match="no room"):
+    with pytest.raises(CallFailedError, match="no room"):
         await _called(Client({"status": "running", "job_id": "job_1"}, failed), "register_task", {})
+
+
+def test_without_torch_the_demonstration_ends_with_one_sentence_that_says_what_to_install(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: without site-packages
+    python.chmod(0o755)
+    process = subprocess.run(
+        [sys.executable, "-m", "adaexplore_mcp", "demo"],
+        env={**os.environ, "ADAEXPLORE_WORKER_PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == 1
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("The demonstration ends here, register_task failed.")
+    assert "cannot import torch and triton" in line
+    assert "`pip install torch triton numpy`" in line

@@ -1,6 +1,9 @@
 """What users are told is all there is, and nothing is missing."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -14,6 +17,7 @@ from adaexplore_mcp.tools import TOOLS
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 VERDICTS = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")
+TREE = (ROOT / "docs/tree.md").read_text(encoding="utf-8")
 SETTINGS = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
 SOURCES = "".join(
     Path(module.__file__).read_text(encoding="utf-8") for module in (verdict, judging, numerics)
@@ -52,9 +56,9 @@ def test_every_check_and_reason_in_the_code_is_explained(name):
 
 
 def lines_of_the_tree():
-    """Yield each path in the README's tree and what is said about it."""
+    """Yield each path in the tree and what is said about it."""
     folders = []
-    for line in README.split("## The tree")[1].split("```")[1].strip().splitlines():
+    for line in TREE.split("```")[1].strip().splitlines():
         name, _, comment = line.strip().partition(" ")
         depth = (len(line) - len(line.lstrip())) // 2
         folders[depth:] = [name.rstrip("/")]
@@ -75,7 +79,25 @@ def test_every_module_has_its_line_in_the_tree():
             # A package's own line tells of its __init__, a built-in task's of its files.
             alone = module.name != "__init__.py" and "builtin" not in module.parts
             path = (module if alone else module.parent).relative_to(ROOT).as_posix()
-            assert path in told, f"the tree in README.md has no line for {path}"
+            assert path in told, f"the tree in docs/tree.md has no line for {path}"
+
+
+def test_the_client_in_the_readme_runs(tmp_path):
+    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    script = tmp_path / "adaexplore-mcp"
+    home = f"ADAEXPLORE_HOME={tmp_path} PYTHONPATH={ROOT}"
+    script.write_text(f'#!/bin/sh\nexec env {home} {sys.executable} -m adaexplore_mcp "$@"\n')
+    script.chmod(0o755)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert re.match("correct |plausible |running ", run.stdout)  # it becomes a job where the machine is busy
 
 
 def test_every_page_that_is_linked_exists():

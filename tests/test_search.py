@@ -10,6 +10,8 @@ import pytest
 from mcp_client import call, connected_to
 from search_stand_ins import kernel, services_of
 
+from adaexplore_mcp.models import CompiledKernel, Facts
+
 pytestmark = pytest.mark.anyio
 
 SOURCE = "def f(x):\n    return 2 * x\n"
@@ -121,6 +123,36 @@ async def test_a_long_evaluation_becomes_a_job_whose_result_is_the_answer(settin
         assert done["result"]["text"].startswith("## Step 2")
 
 
+async def test_a_submission_whose_job_is_cancelled_is_given_up_and_its_step_is_open_again(settings):
+    async with connected(settings) as client:
+        first = await call(client, "search_step", task_id=await registered(client), max_steps=5, agent="ann")
+        asked = {"run_id": first["run_id"], "agent": "ann"}
+        sent = {**asked, "step_id": first["step_id"], "kernel": kernel("gated"), "wait_seconds": 0.1}
+        running = await call(client, "search_step", **sent)
+        cancelled = await call(client, "cancel_job", job_id=running["job_id"])
+        assert cancelled["status"] == "cancelled"
+        assert f"no node, no step used; step {first['step_id']} is open again" in cancelled["summary"]
+        assert f"step_id '{first['step_id']}', agent 'ann' and another kernel" in cancelled["next_step"]
+        client.services.evaluations.gate.set()
+        plain = await call(client, "search_step", **asked)
+        assert (plain["step_id"], plain["status"], plain["steps_left"]) == (first["step_id"], "open", 5)
+        assert client.services.evaluations.judged == [kernel("gated").encode()]
+        answer = await call(client, "search_step", **(sent | {"wait_seconds": 20}))
+        assert (answer["status"], answer["steps_left"]) == ("correct", 4)
+
+
+async def test_a_kernel_that_another_call_waits_for_is_not_given_up_with_a_cancelled_job(settings):
+    async with connected(settings) as client:
+        first = await call(client, "search_step", task_id=await registered(client), max_steps=5)
+        sent = {"run_id": first["run_id"], "step_id": first["step_id"], "kernel": kernel("gated")}
+        one, two = [await call(client, "search_step", **sent, wait_seconds=0.1) for _ in range(2)]
+        cancelled = await call(client, "cancel_job", job_id=one["job_id"])
+        assert "Another call goes on with the kernel" in cancelled["summary"]
+        client.services.evaluations.gate.set()
+        done = await call(client, "job_status", job_id=two["job_id"], wait_seconds=20)
+        assert (done["result"]["status"], done["result"]["steps_left"]) == ("correct", 4)
+
+
 async def test_twelve_calls_at_once_with_two_kernels_make_two_nodes(settings):
     """Answers in any order; the same kernel is answered from its node, whoever sends it."""
     async with connected(settings) as client:
@@ -154,9 +186,27 @@ def long_kernel(number):
     return f'IS = "correct {1 + number % 7 / 10}"\n\n\ndef f(x):\n    y = {number}\n{lines}\n    return y\n'
 
 
-async def test_thirty_steps_cost_a_conversation_little(settings):
+SEEN = Facts(
+    own_share=1.0,
+    source=[f"Line {line}: an except that goes on without the kernel." for line in (12, 40, 90, 91)],
+    shape_specialised="fails at TOKENS=63, HIDDEN=4000: 1,204 of 252,000 elements lie outside the bound: out at [3, 17] is 0.77",
+    notes=["Kernel idle (line 9) is defined and was not launched.", "tl.dot multiplied tf32 operands."],
+)
+BUILT = [
+    CompiledKernel(kernel=f"part_{number}", registers=64, num_warps=4, num_stages=3) for number in range(4)
+]
+
+
+@pytest.mark.parametrize("update", [{}, {"facts": SEEN, "compiled": BUILT}], ids=["plain", "with facts"])
+async def test_thirty_steps_cost_a_conversation_little(settings, update):
     """At 4 characters a token: median 1,500, 95 % below 3,500, thirty below 50,000."""
     async with connected(settings) as client:
+        verify = client.services.evaluations._verify
+
+        async def verified(request, report):
+            return (await verify(request, report)).model_copy(update=update)
+
+        client.services.evaluations._verify = verified
         answer = await call(client, "search_step", task_id=await registered(client), max_steps=40, seed=3)
         sizes = [len(json.dumps(answer)) / 4]
         for number in range(30):
@@ -225,9 +275,15 @@ async def test_a_very_long_kernel_is_cut_and_says_where_all_of_it_is(settings):
 # --- what is taken away ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("repository", ["none", ".", ".."])
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "none"])
-async def test_a_patch_applies_with_git(settings, ends):
-    name = "pkg/my kernel.py"
+async def test_a_patch_applies_with_git_outside_of_a_repository_at_its_top_and_below(
+    settings, ends, repository
+):
+    name = "pkg/my kérnel.py"
+    if repository != "none":
+        top = (settings.roots[0] / repository).resolve()
+        await anyio.run_process(["git", "init", "--quiet", str(top)])
     file = settings.roots[0] / name
     file.parent.mkdir()
     text = kernel("correct 1.2") + "\n\n# tail\nZ = 1\n"
@@ -248,6 +304,7 @@ async def test_a_patch_applies_with_git(settings, ends):
         answer = await call(client, "search_step", run_id=run_id, step_id=answer["step_id"], edits=edits)
         taken = await call(client, "get_kernel", node_id=answer["node_id"], format="patch")
         assert client.services.evaluations.efforts[-1] == "full"
+        assert f"in {settings.roots[0]} with `git apply`" in taken["next_step"]
         for arguments in (["apply", "--check", "-"], ["apply", "-"]):
             await anyio.run_process(
                 ["git", *arguments],

@@ -251,12 +251,12 @@ async def test_json_looking_source_is_taken_as_text(settings, mode):
 
 async def test_a_candidate_by_path_may_be_any_bytes(settings):
     (root,) = settings.roots
-    (root / "kernel.py").write_bytes(b"# latin-1: \xe9\n# do: correct\n")
+    (root / "kernel.py").write_bytes(b"# latin-1: \xe9\n# do: correct\nf = abs\n")
     async with connected(settings) as client:
         task_id = await registered(client)
         outcome = await call(client, "compile_and_verify", task_id=task_id, kernel_path="kernel.py")
         source = await client.services.store.evaluations.candidate(outcome["candidate_id"])
-        assert source == b"# latin-1: \xe9\n# do: correct\n"
+        assert source == b"# latin-1: \xe9\n# do: correct\nf = abs\n"
 
 
 async def test_a_task_is_registered_by_path_and_entry(settings):
@@ -349,12 +349,28 @@ async def test_an_unknown_tool_is_named_with_the_nearest_and_all(settings, mode)
         assert await refused(client, "x" * 5000)
 
 
-async def test_unknown_arguments_are_refused_with_the_valid_ones_nearest_first(settings, mode):
+async def test_unknown_arguments_are_refused_with_the_nearest_and_all_valid_ones_in_order(settings, mode):
     async with connected(settings, mode) as client:
         text = await refused(client, "compile_and_verify", task_id="task_1", kernel_pth="k.py")
-        assert "takes no argument 'kernel_pth'" in text
-        assert "It takes kernel_path, " in text
+        assert (
+            "takes no argument 'kernel_pth'. Did you mean kernel_path? It takes again, agent, device, kernel, "
+            in text
+        )
         assert "timeout_seconds" in text
+        two = await refused(client, "search_step", runid="r", kern="k", nothing_like_it=1)
+        assert "Did you mean run_id and kernel?" in two
+
+
+@pytest.mark.parametrize("tool", ["compile_and_verify", "benchmark_kernel", "profile_kernel"])
+async def test_a_file_without_code_is_refused_and_nothing_is_judged(settings, tool):
+    async with connected(settings) as client:
+        task_id = await registered(client)
+        for source, said in (
+            ("# the kernel\n\n    # goes here\n", "The kernel holds comments alone, no code."),
+            (" \n\t\n", "The kernel is empty."),
+        ):
+            assert said in await refused(client, tool, task_id=task_id, kernel=source)
+        assert client.services.evaluations.begun == 0
 
 
 async def test_a_call_without_a_candidate_says_so(settings, mode):
@@ -392,7 +408,7 @@ async def test_a_call_without_a_candidate_says_so(settings, mode):
         (
             "register_task",
             {"policy": {"presicion": "match"}},
-            "there is no 'policy.presicion'; it takes precision",
+            "there is no 'policy.presicion'; it takes atol, library_ops, ",
         ),
         ("register_task", {"policy": {"atol": 0.1}}, "need precision 'custom', not 'match'"),
         ("register_task", {"workloads": [{"name": "a", "weight": 0}]}, "'workloads[0].weight' cannot be 0"),

@@ -4,7 +4,6 @@ Its text is for the agent: what was wrong, with the value, and the next call to 
 no other exception.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import ValidationError
 
 from adaexplore_mcp.errors import RequestError
-from adaexplore_mcp.services.messages import failure_of, not_found, shortened
+from adaexplore_mcp.services.messages import failure_of, nearest, not_found, shortened
 
 __all__ = ["check_arguments", "check_tool", "invalid_arguments", "tool_error"]
 
@@ -45,7 +44,7 @@ def check_arguments(tool: str, schema: Schema, about: str, arguments: Mapping[st
         arguments: As they came.
 
     Raises:
-        RequestError: Names the valid arguments, the nearest first, and those that are missing.
+        RequestError: Names the nearest arguments, all valid ones, and those that are missing.
     """
     valid = schema.get("properties", {})
     unknown = [name for name in arguments if name not in valid]
@@ -55,8 +54,8 @@ def check_arguments(tool: str, schema: Schema, about: str, arguments: Mapping[st
     need = f" It needs {', '.join(missing)}." if missing else ""
     listed = ", ".join(shortened(name) for name in unknown[:5])
     raise RequestError(
-        f"{tool} takes no argument {listed}.",
-        f"It takes {', '.join(_by_likeness(unknown[0], valid)) or 'none'}.{need} {about}",
+        f"{tool} takes no argument {listed}.{_meant(unknown[:5], valid)}",
+        f"It takes {', '.join(sorted(valid)) or 'none'}.{need} {about}",
     )
 
 
@@ -83,8 +82,8 @@ def _complaint(item: Mapping[str, Any], schema: Schema) -> str:
         about = str(here.get("description", "")).rstrip(".")
         return f"{name} is missing ({about})" if about else f"{name} is missing"
     if item["type"] == "extra_forbidden":
-        siblings = _by_likeness(str(location[-1]), _schema_at(schema, location[:-1]).get("properties", {}))
-        return f"there is no {shortened(name)}; it takes {', '.join(siblings)}"
+        siblings = _schema_at(schema, location[:-1]).get("properties", {})
+        return f"there is no {shortened(name)}; it takes {', '.join(sorted(siblings))}{_meant([str(location[-1])], siblings)}"
     return f"{shortened(name)} cannot be {shortened(item['input'], 60)}: {_allowed(item, schema)}"
 
 
@@ -114,6 +113,7 @@ def _schema_at(schema: Schema, location: Iterable[Any]) -> Schema:
     return here
 
 
-def _by_likeness(name: str, known: Iterable[str]) -> list[str]:
-    """Sort names, those most like a given one first."""
-    return sorted(known, key=lambda one: -difflib.SequenceMatcher(None, name[:200], one).ratio())
+def _meant(names: Iterable[str], known: Iterable[str]) -> str:
+    """Ask for those known names that are most like given ones; empty where none is."""
+    alike = list(dict.fromkeys(each for name in names for each in nearest(name, known, 1)))
+    return f" Did you mean {' and '.join(alike)}?" if alike else ""

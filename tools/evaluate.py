@@ -18,6 +18,7 @@ from adaexplore_mcp.models import (
     VerifyRequest,
 )
 from adaexplore_mcp.services import Call, Report, Services
+from adaexplore_mcp.services.edits import refuse_empty
 from adaexplore_mcp.services.files import allowed_path, read_file
 from adaexplore_mcp.services.messages import known_candidate
 from adaexplore_mcp.tools.answers import JobAnswer, OutcomeAnswer, answer
@@ -112,9 +113,9 @@ async def benchmark_kernel(
     again: Again = False,
     response_format: Format = "concise",
 ) -> OutcomeAnswer:
-    """Judge a candidate as compile_and_verify does and, if it is right, time it: is it faster, and by how much?
+    """Judge a candidate as compile_and_verify does and, if right, time it: is it faster, by how much?
 
-    Needs a GPU. Gives timing: speedups with 95 % intervals, latencies, share of the roofline.
+    Judges nothing without a GPU. Gives timing: speedups with 95 % intervals, latencies, share of the roofline.
     """
     services = services_of(ctx)
     wait_s = wait_of(services, wait_seconds)
@@ -222,7 +223,7 @@ async def candidate_of(services: Services, kernel: str, kernel_path: str, node_i
     """Return the bytes of the candidate, however it was named.
 
     Raises:
-        RequestError: It was named not once, or cannot be read.
+        RequestError: It was named not once, cannot be read, or holds no code.
         NotFoundError: There is none with this id.
     """
     given = [
@@ -237,10 +238,13 @@ async def candidate_of(services: Services, kernel: str, kernel_path: str, node_i
             "root) and node_id (a candidate_id of an earlier answer).",
         )
     if kernel:
-        return encoded(kernel, "kernel")
-    if kernel_path:
+        source = encoded(kernel, "kernel")
+    elif kernel_path:
         roots = services.settings.roots
         file = allowed_path(kernel_path, roots)
-        return await anyio.to_thread.run_sync(read_file, file, roots)
-    next_step = "Use the candidate_id of an earlier answer, or send the source as kernel."
-    return await known_candidate(services.store, node_id, next_step)
+        source = await anyio.to_thread.run_sync(read_file, file, roots)
+    else:
+        next_step = "Use the candidate_id of an earlier answer, or send the source as kernel."
+        source = await known_candidate(services.store, node_id, next_step)
+    refuse_empty(source)
+    return source

@@ -1,6 +1,7 @@
 """Drive a search and take away what it found."""
 
 import base64
+import functools
 from typing import Annotated, Literal
 
 import anyio.to_thread
@@ -95,15 +96,18 @@ async def search_step(
             return await explore.advance(ask, report)
 
         again = {"run_id": ask.run_id, "step_id": ask.step_id, "agent": ask.agent}
+        asking = Call(
+            "search_step",
+            {key: value for key, value in again.items() if value},
+            warnings=await warnings_of(services, request.source),
+        )
+        explore.hold(ask)
         result: SearchAnswer | JobView = await services.jobs.run(
-            Call(
-                "search_step",
-                {key: value for key, value in again.items() if value},
-                warnings=await warnings_of(services, request.source),
-            ),
+            asking,
             advance,
             wait_s=wait_s,
             notify=notifier(ctx),
+            ended=functools.partial(explore.ended, ask),
         )
     return answer(result.to_wire())
 

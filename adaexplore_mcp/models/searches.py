@@ -102,14 +102,19 @@ class NodeRow(Value):
 
     node: int
     """Number in its run."""
+    node_id: str = ""
+    """Handle for get_kernel and for compile_and_verify."""
     parent: int
     """0 for the root."""
     kind: Literal["small", "large"]
     status: str
     speedup: FiniteFloat = None
     visits: int = 0
+    """Of the node and all below it: one for each node."""
     reward: FiniteFloat = None
-    """Mean reward of the node and all below it."""
+    """Of the node alone: 0 not compiled, 0.05 wrong, 0.4 to 1.6 right, by its speedup (1.0 where nobody timed it: 0.51)."""
+    subtree_mean: FiniteFloat = None
+    """Mean reward of the node and all below it: what the search goes by."""
     agent: str = ""
     idea: str = ""
     change: str = ""

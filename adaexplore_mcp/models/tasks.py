@@ -65,7 +65,7 @@ class Policy(Parameter):
     """match: as exact as the reference. relaxed: half arithmetic too. kernelbench: 1e-4 fp32, 1e-2 half. paper: 5e-2.
     custom: atol, rtol."""
     library_ops: LibraryOps = "report"
-    """Torch calls that do the work: forbid, or report their share (allow: the same)."""
+    """Torch calls that do the work: forbid, report, or allow as a search's best."""
     atol: float = Field(default=0.0, ge=0, le=1e3)
     rtol: float = Field(default=0.0, ge=0, le=1e3)
     max_outlier_share: float = Field(default=0.0, ge=0, le=0.5)

@@ -11,6 +11,7 @@ same `Search` from them at any time: it holds nothing else. What a step draws de
 """
 
 from adaexplore_mcp.search.nodes import ROOT, Kind, Node, NodeStatus, makes_node
+from adaexplore_mcp.search.rewards import reward
 from adaexplore_mcp.search.search import Proposal, Search, StopReason
 from adaexplore_mcp.search.settings import Preset, SearchSettings
 from adaexplore_mcp.search.views import Gain, NodeView, SegmentView, gains, pool_view, tree_view
@@ -31,5 +32,6 @@ __all__ = [
     "gains",
     "makes_node",
     "pool_view",
+    "reward",
     "tree_view",
 ]

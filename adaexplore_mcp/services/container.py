@@ -107,7 +107,7 @@ class Services:
     @cached_property
     def kernels(self) -> Kernels:
         """The kernels of searches, to be taken away."""
-        return Kernels(self.store, self.tasks, self.evaluations, self.explore.searches)
+        return Kernels(self.store, self.tasks, self.evaluations, self.explore.searches, self.settings.roots)
 
     @cached_property
     def _collaborators(self) -> Collaborators:

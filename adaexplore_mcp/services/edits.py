@@ -5,19 +5,22 @@ import contextlib
 import difflib
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.models import Edit
 from adaexplore_mcp.services.messages import shortened
 
-__all__ = ["apply_edits", "change_of", "tree_digest"]
+__all__ = ["apply_edits", "change_of", "diff_of", "refuse_empty", "tree_digest"]
 
 MAX_WINDOWS = 4000
 """Places at which a text is looked for that stands nowhere as it was given."""
 MAX_LIKENED = 4000
 """Characters of it that are compared."""
 MAX_COMPARED_LINES = 4000
+MAX_LIKED_LINES = 50
+MAX_TELLING = 60
+"""Characters of the line that stands for a change."""
 MAX_PARSED = 256 << 10
 
 
@@ -70,6 +73,21 @@ def apply_edits(parent: bytes, edits: Sequence[Edit], name: str) -> bytes:
     return (text.replace("\n", "\r\n") if windows else text).encode()
 
 
+def refuse_empty(source: bytes) -> None:
+    """Refuse a kernel without a line of code: there is nothing to judge, and nothing to learn from it.
+
+    Raises:
+        RequestError: It is empty, or holds comments alone.
+    """
+    lines = [line for line in map(bytes.strip, source.removeprefix(b"\xef\xbb\xbf").splitlines()) if line]
+    if not lines:
+        raise RequestError("The kernel is empty.", "Send its source text; nothing was judged.")
+    if all(line.startswith(b"#") for line in lines):
+        raise RequestError(
+            "The kernel holds comments alone, no code.", "Send its whole source text; nothing was judged."
+        )
+
+
 def tree_digest(source: bytes) -> str:
     """Return what is equal for kernels with the same syntax tree; of what cannot be parsed, for the same text.
 
@@ -93,15 +111,60 @@ def change_of(parent: bytes, source: bytes) -> str:
     old = parent.decode(errors="replace").splitlines()
     if len(old) + len(new) > MAX_COMPARED_LINES:
         return f"{len(new)} lines for {len(old)}"
-    added, removed = [], []
+    added, removed = 0, 0
+    came, gone = "", ""
     for tag, low, high, start, end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            removed += old[low:high]
-            added += new[start:end]
-    telling = next((line.strip() for line in [*added, *removed] if len(line.strip()) > 3), "")
-    if len(telling) > 60:
-        telling = f"{telling[:58]}…"
-    return f"+{len(added)} -{len(removed)}{f': {telling}' if telling else ''}"
+        if tag == "equal":
+            continue
+        removed, added = removed + high - low, added + end - start
+        gone = gone or _first_telling(old[low:high])
+        if not came and (came := _first_telling(new[start:end])):
+            came = _where_it_differs(came, _likest(came, old[low:high]))
+    telling = came or _where_it_differs(gone, "")
+    return f"+{added} -{removed}{f': {telling}' if telling else ''}"
+
+
+def diff_of(old: str, new: str, old_name: str, new_name: str) -> str:
+    """Return a unified diff for a reader, with one line of context; empty where the texts are equal or too long to compare."""
+    before, after = old.splitlines(), new.splitlines()
+    if len(before) + len(after) > MAX_COMPARED_LINES:
+        return ""
+    return "\n".join(difflib.unified_diff(before, after, old_name, new_name, n=1, lineterm=""))
+
+
+def _first_telling(lines: Iterable[str]) -> str:
+    return next((line.strip() for line in lines if len(line.strip()) > 3), "")
+
+
+def _likest(line: str, others: Sequence[str]) -> str:
+    """Return the line that another one was made from; empty where none is like it."""
+    matcher = difflib.SequenceMatcher(None, autojunk=False)
+    matcher.set_seq2(line[:MAX_LIKENED])
+    best, found = 0.5, ""
+    for other in map(str.strip, others[:MAX_LIKED_LINES]):
+        matcher.set_seq1(other[:MAX_LIKENED])
+        if matcher.real_quick_ratio() > best and (ratio := matcher.quick_ratio()) > best:
+            best, found = ratio, other
+    return found
+
+
+def _where_it_differs(line: str, other: str) -> str:
+    """Return a line, or the part of a long one around what differs from another."""
+    if len(line) <= MAX_TELLING:
+        return line
+    head = _shared(line, other)
+    tail = _shared(line[head:][::-1], other[head:][::-1])
+    width = MAX_TELLING - 2
+    # Before a long part that differs a little, around a short one as much on either side.
+    begin = head - max(width - (len(line) - tail - head), width // 4) // 2 if other else 0
+    begin = min(max(begin, 0), len(line) - width)
+    return f"{'…' if begin else ''}{line[begin : begin + width]}{'…' if begin + width < len(line) else ''}"
+
+
+def _shared(one: str, other: str) -> int:
+    """Return with how many characters both texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _with_plain_ends(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import get_args
 import anyio.to_thread
 
 from adaexplore_mcp import __version__
-from adaexplore_mcp.errors import AdaExploreError, NotFoundError, WorkerError
+from adaexplore_mcp.errors import AdaExploreError, NotFoundError, RequestError, WorkerError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.counters.counting import NEEDED_LAYERS
 from adaexplore_mcp.evaluation.counters.ncu import find as find_ncu
@@ -83,6 +83,7 @@ class EvaluationService:
             TaskError: Its reference is at fault.
             WorkerError: A worker of ours failed; the candidate is not to blame.
         """
+        self._refuse_absent(request.device)
         return await self._judge(request, report)
 
     @property
@@ -90,13 +91,29 @@ class EvaluationService:
         """Whether candidates can be timed here: on a GPU."""
         return bool(self._evaluator.devices.gpus)
 
+    def place(self, pinned: str) -> str:
+        """Say in a few words where candidates are judged; see `ports.Evaluations`."""
+        gpus = [gpu for gpu in self._evaluator.devices.gpus if pinned in {"", gpu.uuid}]
+        if not gpus:
+            return f"a CPU, by Triton's interpreter, and compiled for {self._settings.target}"
+        return " or ".join(dict.fromkeys(f"{gpu.name} ({gpu.arch})" for gpu in gpus))
+
     def gpu(self, pinned: str) -> str:
         """Return the UUID of the GPU that a label, an index or a UUID means.
 
         Raises:
             RequestError: There is no such GPU, or none at all.
         """
+        self._refuse_absent(pinned)
         return self._evaluator.devices.find(pinned).uuid
+
+    def _refuse_absent(self, device: str) -> None:
+        """Refuse a GPU that is named where there is none; where there are some, whoever looks for it says which."""
+        if device not in {"", CPU} and not self.times:
+            raise RequestError(
+                f"There is no GPU {shortened(device)}: this server uses none.",
+                "Leave device out; `adaexplore-mcp doctor` says why there is none.",
+            )
 
     async def benchmark(self, request: BenchmarkRequest, report: Report) -> Outcome:
         """Judge one candidate and, once it is right, time it against baselines; see `ports.Evaluations`.
@@ -108,6 +125,7 @@ class EvaluationService:
             WorkerError: A worker of ours failed; the candidate is not to blame.
         """
         task = await self._tasks.known(request.task_id, report)
+        self._refuse_absent(request.device)
         names = list(dict.fromkeys(request.baselines or [task.definition.usual_baseline]))
         contenders = [baseline(name, task.definition, await self._node(name)) for name in names]
         if not self.times or request.device == CPU:

@@ -29,7 +29,7 @@ from adaexplore_mcp.memory_store import (
 from adaexplore_mcp.models import Edit, SearchAnswer, SearchRequest
 from adaexplore_mcp.rules import SpeedRatio
 from adaexplore_mcp.search import ROOT, SearchSettings
-from adaexplore_mcp.services.edits import apply_edits, change_of, tree_digest
+from adaexplore_mcp.services.edits import apply_edits, change_of, refuse_empty, tree_digest
 from adaexplore_mcp.services.files import MAX_FILE_BYTES
 from adaexplore_mcp.services.messages import not_found, shortened
 from adaexplore_mcp.services.owners import is_left, this_process
@@ -37,7 +37,13 @@ from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.proposals import Proposals, RulesFor
 from adaexplore_mcp.services.runverdicts import fresh_node, judged
 from adaexplore_mcp.services.searchstate import RunNow, Searches
-from adaexplore_mcp.services.searchwords import result_of, short_outcome, shortened_text, stopped_because
+from adaexplore_mcp.services.searchwords import (
+    result_of,
+    short_outcome,
+    shortened_text,
+    stopped_because,
+    under,
+)
 from adaexplore_mcp.services.speedlessons import step_ratio
 
 __all__ = ["Ask", "ExploreService"]
@@ -46,6 +52,8 @@ POLL_S = 0.2
 """How often one looks whether another server, or another call, has judged a kernel."""
 MAX_STARTS = 5
 BEST_TIMED_AGAIN = 3
+PATIENCE = 3
+"""Looks after which whoever waits for a kernel that was given up has taken it up."""
 ATTEMPTS = 200
 """How often a proposal is made again because the run has changed meanwhile."""
 MAX_IDEA = 1000
@@ -144,22 +152,24 @@ class ExploreService:
             NotFoundError: There is no such task.
             RequestError: A setting is out of bounds, there are too many start kernels, or no such GPU.
         """
-        task = await self._tasks.get(request.task_id)
         if request.step_id or request.edits or request.source is not None or request.resume:
             raise RequestError(
                 "A run that begins has no step to answer yet.",
-                "Call search_step with task_id alone; its answer is the first proposal. Kernels you have: start_paths.",
+                f"Call search_step with task_id{under(request.agent)} alone; its answer is the first proposal. "
+                "Kernels you have: start_paths.",
             )
         if len(request.starts) > MAX_STARTS:
             raise RequestError(
                 f"{len(request.starts)} start_paths were given.", f"Give at most {MAX_STARTS}."
             )
+        task = await self._tasks.kept(request.task_id)
         changes = {"max_steps": request.max_steps} if request.max_steps else {}
         settings = SearchSettings.preset(request.preset, **changes)
         device = self._evaluations.gpu(request.device) if request.device else ""
         run_id = new_handle("run")
         starts: dict[str, tuple[StepRecord, bytes]] = {}
         for start in request.starts:
+            refuse_empty(start.source)
             digest = await _digest(start.source)
             step = StepRecord(
                 step_id=new_handle("step"),
@@ -199,7 +209,7 @@ class ExploreService:
         if late := _too_late(request):
             raise RequestError(
                 f"Run {request.run_id} has begun: {' and '.join(late)} {'come' if len(late) > 1 else 'comes'} too late.",
-                "Leave it out; search_step with task_id begins a run with it.",
+                f"Leave it out; search_step with task_id{under(request.agent)} begins a run with it.",
             )
         if request.resume:
             await self._resume(now, request)
@@ -208,17 +218,19 @@ class ExploreService:
             if given:
                 raise RequestError(
                     "A kernel was given without step_id.",
-                    f"Call search_step with run_id {request.run_id!r} alone for a proposal, then send the kernel with its step_id.",
+                    f"Call search_step with run_id {request.run_id!r}{under(request.agent)} alone for a proposal, then send "
+                    "the kernel with its step_id.",
                 )
             return Ask(request.run_id, request.agent, context=request.context)
-        step = await self._step(request.step_id, request.run_id)
+        step = await self._step(request.step_id, request.run_id, request.agent)
         agent = request.agent or step.agent
         ask = Ask(request.run_id, agent, step.step_id, request.context)
         if not given:
             if step.state in {"open", "expired"}:
                 raise RequestError(
                     f"Step {step.step_id} waits for a kernel, and none was given.",
-                    "Send kernel, kernel_path or edits; to read the proposal again, call search_step with run_id alone.",
+                    "Send kernel, kernel_path or edits; to read the proposal again, call search_step with run_id "
+                    f"{request.run_id!r}{under(agent)} alone.",
                 )
             return ask
         source, change = await self._kernel(step, request)
@@ -236,11 +248,58 @@ class ExploreService:
             case "busy":
                 raise RequestError(
                     f"Another kernel of step {step.step_id} is being judged.",
-                    f"Call search_step with run_id {request.run_id!r} and step_id {step.step_id!r} for its outcome.",
+                    f"Call search_step with run_id {request.run_id!r}, step_id {step.step_id!r}{under(agent, ', ')} for its outcome.",
                 )
             case "closed":
-                raise _closed(now.run)
+                raise _closed(now.run, agent)
         return ask
+
+    def hold(self, ask: Ask) -> None:
+        """Count a call's kernel as worked on until `ended` is told of it."""
+        self._queued[ask.step_id] += 1
+
+    async def ended(self, ask: Ask, cancelled: bool) -> tuple[str, str] | None:
+        """Take note that the evaluation of a call has ended: what somebody cancelled is not taken up again.
+
+        A kernel that another call waits for is left to that.
+
+        Args:
+            ask: The call, after `hold`.
+            cancelled: Whether somebody cancelled it, and not the end of its server.
+
+        Returns:
+            What the cancelled call is to say, and its next step; None if there is nothing to say.
+        """
+        self._leave(ask.step_id)
+        if not cancelled:
+            return None
+        now = await self.searches.now(ask.run_id)
+        mine = [step for step in _waited_for(now, ask) if step.purpose == "ask"]
+        if not mine:
+            return None
+        for _ in range(PATIENCE):  # of who waits for the same kernel, here or at another server
+            if any(step.step_id in self._queued for step in mine):
+                break
+            await anyio.sleep(POLL_S)
+        told = {"status": "cancelled", "summary": "Its evaluation was cancelled."}
+        until = self._now() + self._lease_s
+        left = [
+            step.step_id
+            for step in mine
+            if step.step_id in self._queued
+            or not await self._runs.abandon(step.step_id, self._owner, told, until)
+        ]
+        run = f"Call search_step with run_id {ask.run_id!r}"
+        if left:
+            return (
+                f"Another call goes on with the kernel of step {left[0]}.",
+                f"{run}{under(ask.agent)} alone for where it stands.",
+            )
+        opened = mine[0].step_id
+        return (
+            f"Its kernel is given up: no node, no step used; step {opened} is open again.",
+            f"{run}, step_id {opened!r}{under(ask.agent, ', ')} and another kernel, or without step_id for the proposal.",
+        )
 
     def _leave(self, step_id: str) -> None:
         """Say that a call no longer works on a step."""
@@ -272,7 +331,8 @@ class ExploreService:
             if now.reserved and now.search.charged_steps + now.reserved >= now.run.max_steps:
                 return self._full(now, ask, verdict)
         raise RequestError(
-            f"Run {ask.run_id} changes faster than a proposal for it is made.", "Call search_step again."
+            f"Run {ask.run_id} changes faster than a proposal for it is made.",
+            f"Call search_step with run_id {ask.run_id!r}{under(ask.agent)}.",
         )
 
     async def advance(self, ask: Ask, report: Report) -> SearchAnswer:
@@ -399,9 +459,11 @@ class ExploreService:
         done = now.search.charged_steps
         budget = request.max_steps or now.run.max_steps
         if budget <= done:
+            wanted = f"; max_steps {budget} leaves none" if request.max_steps else ""
             raise RequestError(
-                f"Run {now.run.run_id} has used {done} steps, and its budget is {budget}.",
-                f"Call search_step with resume and max_steps greater than {done}.",
+                f"Run {now.run.run_id} has used {done} step{'s' * (done != 1)}, and its budget is {now.run.max_steps}{wanted}.",
+                f"Call search_step with run_id {now.run.run_id!r}{under(request.agent, ', ')}, resume and max_steps greater than "
+                f"{max(done, now.run.max_steps)}.",
             )
         SearchSettings.from_data(now.run.settings).with_changes(max_steps=budget)
         if now.run.status == "open":
@@ -409,7 +471,7 @@ class ExploreService:
                 return
             raise RequestError(
                 f"Run {now.run.run_id} has not stopped: its budget is {now.run.max_steps} steps.",
-                "Go on without resume.",
+                f"Call search_step with run_id {now.run.run_id!r}{under(request.agent)} alone: it goes on without resume.",
             )
         if not await self._runs.resume(now.run.run_id, now.run.version, budget, done):
             again = await self.searches.now(now.run.run_id)
@@ -436,7 +498,12 @@ class ExploreService:
         self, now: RunNow, ask: Ask, verdict: _Verdict | None, step: StepRecord
     ) -> SearchAnswer:
         text, shown = await self._proposals.text(
-            now, step, ask.agent, ask.context, timed=self._evaluations.times
+            now,
+            step,
+            ask.agent,
+            ask.context,
+            timed=self._evaluations.times,
+            place=self._evaluations.place(now.run.device),
         )
         await self._runs.know(ask.run_id, ask.agent, shown)
         parent = "" if step.parent == ROOT else node_handle(ask.run_id, step.parent)
@@ -444,7 +511,7 @@ class ExploreService:
             now,
             verdict,
             said=f"Next: step {step.step}, a {step.kind} step ({ASKED_FOR[step.kind]}).",
-            next_step=f"Call search_step with run_id, step_id {step.step_id!r} and "
+            next_step=f"Call search_step with run_id, step_id {step.step_id!r}{under(ask.agent, ', ')} and "
             + ("edits or a kernel." if step.kind == "small" else "a whole kernel."),
             step_id=step.step_id,
             kind=step.kind,
@@ -456,8 +523,11 @@ class ExploreService:
         return self._answer(
             now,
             verdict,
-            said=f"The last {now.reserved} steps of the budget are out with other agents.",
-            next_step=f"Call search_step with run_id {ask.run_id!r} later: a step that nobody answers is given out again.",
+            said="The last step of the budget is out with another agent."
+            if now.reserved == 1
+            else f"The last {now.reserved} steps of the budget are out with other agents.",
+            next_step=f"Call search_step with run_id {ask.run_id!r}{under(ask.agent)} later: a step that nobody answers is given "
+            "out again.",
         )
 
     async def _stopped(self, now: RunNow, ask: Ask, verdict: _Verdict | None) -> SearchAnswer:
@@ -469,7 +539,8 @@ class ExploreService:
             now,
             verdict,
             said=f"The run has stopped: {stopped_because(now)}. {result}",
-            next_step=f"Call get_run with run_id {ask.run_id!r} for what was found{best}; search_step with {more} goes on.",
+            next_step=f"Call get_run with run_id {ask.run_id!r} for what was found{best}; search_step with it{under(ask.agent, ', ')}, "
+            f"{more} goes on.",
             stop_reason=now.run.stop_reason,
         )
 
@@ -499,11 +570,14 @@ class ExploreService:
                     told += "Its own kernels do none of the work: it is never the best. "
                 if verdict.ratio is not None:
                     told += f"{verdict.ratio} as its parent: {LESSON} "
+            short = short_outcome(verdict.outcome)
+            if verdict.node is not None and fields.get("parent") != node_handle(run_id, verdict.node):
+                short.pop("next_step", None)  # what would mend it: the proposal asks for something else
             fields |= {
                 "node_id": "" if verdict.node is None else node_handle(run_id, verdict.node),
                 "duplicate": verdict.duplicate,
                 "receipt_id": str(verdict.outcome.get("receipt_id", "")),
-                "outcome": short_outcome(verdict.outcome),
+                "outcome": short,
             }
         best = now.search.best()
         named = bool(best) and self._evaluations.times and best[0].speedup is not None
@@ -519,17 +593,20 @@ class ExploreService:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _step(self, step_id: str, run_id: str) -> StepRecord:
+    async def _step(self, step_id: str, run_id: str, agent: str = "") -> StepRecord:
         step = await self._runs.step(step_id)
         if step is None or step.purpose != "ask":
             known = await self._runs.ids("step", run_id)
             raise not_found(
-                "step", step_id, known, f"Call search_step with run_id {run_id!r} alone for the open one."
+                "step",
+                step_id,
+                known,
+                f"Call search_step with run_id {run_id!r}{under(agent)} alone for the open one.",
             )
         if step.run_id != run_id:
             raise RequestError(
                 f"Step {step_id} belongs to run {step.run_id}, not to {run_id}.",
-                f"Send it with run_id {step.run_id!r}.",
+                f"Send it with run_id {step.run_id!r}{under(agent)}.",
             )
         return step
 
@@ -553,8 +630,7 @@ class ExploreService:
         else:
             assert request.source is not None
             source = request.source
-        if not source.strip():
-            raise RequestError("The kernel is empty.", "Send its source text.")
+        refuse_empty(source)
         if len(source) > MAX_FILE_BYTES:
             raise RequestError(
                 f"The kernel has {len(source)} bytes; at most {MAX_FILE_BYTES} are taken.",
@@ -585,7 +661,7 @@ def _waited_for(now: RunNow, ask: Ask) -> list[StepRecord]:
 def _must_equal(step: StepRecord, given: Submission, run: RunRecord) -> None:
     if step.digest != given.digest:
         status = step.answer.get("status", "")
-        more = " with resume" if run.status == "stopped" else " alone"
+        more = f"{under(given.agent)}{' with resume' if run.status == 'stopped' else ' alone'}"
         raise RequestError(
             f"Step {step.step_id} was answered with another kernel: node {step.node}, {shortened(status)}.",
             f"Call search_step with run_id {step.run_id!r}{more} for a new proposal.",
@@ -604,8 +680,9 @@ def _too_late(request: SearchRequest) -> list[str]:
     return [f"{name} {value!r}" for name, value in given.items() if value]
 
 
-def _closed(run: RunRecord) -> RequestError:
+def _closed(run: RunRecord, agent: str) -> RequestError:
     return RequestError(
         f"Run {run.run_id} has stopped ({run.stop_reason or 'just now'}): it takes no kernels.",
-        "Call search_step with resume to go on (after the budget also with a greater max_steps), or get_run for its result.",
+        f"Call search_step with run_id {run.run_id!r}{under(agent, ', ')} and resume to go on (after the budget also with a greater "
+        "max_steps), or get_run for its result.",
     )

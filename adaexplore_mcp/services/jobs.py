@@ -5,6 +5,7 @@ any server on the database can follow and cancel, owned by the process that runs
 evaluation, unless that has become a job. Of an evaluation that ends within its call nothing is kept here.
 """
 
+import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -30,6 +31,10 @@ __all__ = ["Call", "JobService"]
 logger = logging.getLogger(__name__)
 
 V = TypeVar("V", bound=Value)
+
+Ended = Callable[[bool], Awaitable[tuple[str, str] | None]]
+"""Told after work has ended and before its end is kept, also where it never began: whether somebody cancelled its job.
+Returns what the cancelled job says of that and the next step, where it has more to say than that."""
 
 PROGRESS_S = 4.0
 """A waiting caller hears at least this often; clients give up on calls that stay silent."""
@@ -63,14 +68,18 @@ class _End(Generic[V]):
     status: JobStatus
     result: V | None = None
     error: Exception | None = None
+    said: tuple[str, str] = ("", "")
+    """What there is to say of it, and the next step."""
 
 
 class _Evaluation(Generic[V]):
     """One evaluation in progress in this process."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, ended: Ended | None = None) -> None:
         self.call = call
+        self.ended = ended
         self.scope = anyio.CancelScope()
+        self.given_up = False
         self.stage = "starting"
         self.end: _End[V] | None = None
         self.job_id = ""
@@ -83,6 +92,11 @@ class _Evaluation(Generic[V]):
     @property
     def seconds(self) -> float:
         return anyio.current_time() - self._began
+
+    def give_up(self) -> None:
+        """Cancel it because somebody asked for that; a call or a server that ends cancels the scope alone."""
+        self.given_up = True
+        self.scope.cancel()
 
     def report(self, stage: str, /) -> None:
         stage = " ".join(stage[:200].split())
@@ -137,7 +151,13 @@ class JobService:
             self._jobs.clear()
 
     async def run(
-        self, call: Call, work: Callable[[Report], Awaitable[V]], *, wait_s: float, notify: Notify
+        self,
+        call: Call,
+        work: Callable[[Report], Awaitable[V]],
+        *,
+        wait_s: float,
+        notify: Notify,
+        ended: Ended | None = None,
     ) -> V | JobView:
         """Run an evaluation and return its result, or the view of a job where it lasts longer than `wait_s`.
 
@@ -146,13 +166,14 @@ class JobService:
             work: Does it; told how to report what it does. Cancelled with the call, or by cancel_job.
             wait_s: How long the caller waits, in seconds.
             notify: Told how far it is, at least every 5 s.
+            ended: Told when the work has ended.
 
         Raises:
             RequestError: Too many evaluations wait already.
             Exception: Whatever `work` raises.
         """
         assert self._group is not None, "use JobService inside `async with running()`"
-        evaluation: _Evaluation[V] = _Evaluation(call)
+        evaluation: _Evaluation[V] = _Evaluation(call, ended)
         self._group.start_soon(self._evaluate, evaluation, work)
         try:
             await self._watch(evaluation, wait_s, notify)
@@ -212,7 +233,7 @@ class JobService:
             NotFoundError: There is no such job; names the nearest.
         """
         if (evaluation := self._jobs.get(job_id)) is not None:
-            evaluation.scope.cancel()
+            evaluation.give_up()
             with anyio.move_on_after(CANCEL_S):
                 while evaluation.end is None:
                     await evaluation.changed.wait()
@@ -243,6 +264,7 @@ class JobService:
             end = _End("cancelled") if evaluation.scope.cancel_called else _End("failed", error=error)
         finally:
             with anyio.move_on_after(SETTLE_S, shield=True):
+                end = await self._told(evaluation, end)
                 async with evaluation.lock:
                     if evaluation.job_id:
                         await self._keep(evaluation, end)
@@ -250,9 +272,20 @@ class JobService:
             evaluation.end = end
             evaluation.tell()
 
+    async def _told(self, evaluation: _Evaluation[Any], end: _End[V]) -> _End[V]:
+        """Say that work has ended to whoever wants to know; return its end, with what they say of it."""
+        if evaluation.ended is None:
+            return end
+        try:
+            said = await evaluation.ended(end.status == "cancelled" and evaluation.given_up)
+        except Exception as error:  # noqa: BLE001 - as above: the end of one evaluation must not end them all
+            logger.warning("the end of %s could not be kept: %s", evaluation.call.tool, error)
+            return end
+        return end if said is None else dataclasses.replace(end, said=said)
+
     async def _keep(self, evaluation: _Evaluation[Any], end: _End[Any]) -> None:
         """Write the end of a job to its row; where that fails it stays here and is tried again."""
-        problem, next_step = ("", "") if end.error is None else failure_of(end.error, evaluation.call.tool)
+        problem, next_step = end.said if end.error is None else failure_of(end.error, evaluation.call.tool)
         try:
             await self._table.finish(
                 evaluation.job_id,
@@ -310,7 +343,7 @@ class JobService:
             try:
                 for job_id in await self._table.cancel_requests(this_process()):
                     if (evaluation := self._jobs.get(job_id)) is not None:
-                        evaluation.scope.cancel()
+                        evaluation.give_up()
                 if anyio.current_time() >= beat_at:
                     beat_at = anyio.current_time() + BEAT_S
                     for evaluation in list(self._jobs.values()):

@@ -25,7 +25,8 @@ def view_of(job: JobRecord) -> JobView:
             summary = f"{job.tool} failed {took}: {job.problem}"
             next_step = job.next_step
         case "cancelled":
-            summary, next_step = f"{job.tool} was cancelled {took}.", f"To ask again: {_again(job)}"
+            summary = f"{job.tool} was cancelled {took}. {job.problem}".strip()
+            next_step = job.next_step or f"To ask again: {_again(job)}"
         case "interrupted":
             summary = f"The server that ran {job.tool} ended before it had a result, {took}."
             next_step = f"Ask again: {_again(job)}"

@@ -1,7 +1,13 @@
 """Kernels of a run, to be taken away: source, standalone file, or a patch against the kernel it began with."""
 
+import dataclasses
 import difflib
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
 
 from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store import NodeRecord, RunRecord, Store, node_handle, read_node_handle
@@ -11,7 +17,14 @@ from adaexplore_mcp.services.messages import not_found
 from adaexplore_mcp.services.ports import Evaluations, Report, Tasks
 from adaexplore_mcp.services.runverdicts import judged
 from adaexplore_mcp.services.searchstate import Searches
-from adaexplore_mcp.services.searchwords import RIGHT, best_node_of, short_outcome, speedup_words
+from adaexplore_mcp.services.searchwords import (
+    RIGHT,
+    best_node_of,
+    how_many_right,
+    short_outcome,
+    speedup_words,
+    under_its_name,
+)
 
 __all__ = ["Kernels", "Taken", "unified_diff"]
 
@@ -28,6 +41,8 @@ class Taken:
     start: NodeRecord | None = None
     """The kernel that a patch applies to."""
     start_source: bytes = b""
+    chosen: str = ""
+    """How it was chosen, where not by its speed."""
 
 
 class Kernels:
@@ -38,13 +53,22 @@ class Kernels:
         tasks: What they were judged against.
         evaluations: Judges what is to be applied once more.
         searches: Those in memory.
+        roots: Folders from which start kernels are read.
     """
 
-    def __init__(self, store: Store, tasks: Tasks, evaluations: Evaluations, searches: Searches) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tasks: Tasks,
+        evaluations: Evaluations,
+        searches: Searches,
+        roots: Sequence[Path] = (),
+    ) -> None:
         self._store = store
         self._tasks = tasks
         self._evaluations = evaluations
         self._searches = searches
+        self._roots = roots
 
     async def take(self, node_id: str, run_id: str, format_: KernelFormat) -> Taken:
         """Return a node, or the result of a run.
@@ -58,13 +82,19 @@ class Kernels:
                 "Both node_id and run_id were given." if node_id else "Neither node_id nor run_id was given.",
                 "Give node_id for one kernel, or run_id for the best of a run.",
             )
+        chosen = ""
         if run_id:
             now = await self._searches.now(run_id)
             number = best_node_of(now, timed=self._evaluations.times)
             if number is None:
                 raise RequestError(
-                    f"No kernel of run {run_id} is right and does the work itself.",
-                    f"Call search_step with run_id {run_id!r} to go on, or get_run with view history for what there is.",
+                    f"No kernel of run {run_id} is right and does the work itself ({how_many_right(now)}).",
+                    f"Call search_step with run_id {run_id!r}{under_its_name(now)} to go on, or get_run with view history for what there is.",
+                )
+            if not self._evaluations.times:
+                chosen = (
+                    f"Nothing is timed on this machine: it is the first that is right ({how_many_right(now)}), and not known to "
+                    "be the fastest."
                 )
         else:
             place = read_node_handle(node_id)
@@ -88,19 +118,22 @@ class Kernels:
             )
         source = await self._store.evaluations.candidate(record.candidate_id)
         assert source is not None
-        taken = Taken(record, now.run, source)
+        taken = Taken(record, now.run, source, chosen=chosen)
         if format_ != "patch":
             return taken
         start = await self._start_of(record)
         start_source = await self._store.evaluations.candidate(start.candidate_id)
         assert start_source is not None
-        return Taken(record, now.run, source, start, start_source)
+        return dataclasses.replace(taken, start=start, start_source=start_source)
 
     async def answer(self, taken: Taken, format_: KernelFormat, report: Report) -> KernelAnswer:
         """Return a kernel in a format; one that is to be applied is judged, and timed, once more."""
         record = taken.record
         outcome = Outcome.model_validate(record.outcome, extra="ignore")
         said = f"Node {record.tree.node}: {record.tree.status}{speedup_words(record)}."
+        if taken.chosen:
+            said += f" {taken.chosen}"
+        next_step = ""
         match format_:
             case "source":
                 text = _text_of(taken.source)
@@ -112,9 +145,15 @@ class Kernels:
                 text = unified_diff(taken.start_source, taken.source, taken.start.path)
                 outcome = await self._again(taken, report)
                 said += f" Judged again: {outcome.summary} The patch changes {taken.start.path}, relative to its root."
+                place = (
+                    shlex.quote(str(root))
+                    if (root := await self._root_of(taken))
+                    else "the root it was read from"
+                )
+                next_step = f"Save text as a file and apply it in {place} with `git apply`, which works inside a repository and outside."
         return KernelAnswer(
             summary=said,
-            next_step="Apply it at the root with `git apply`." if format_ == "patch" else "",
+            next_step=next_step,
             status=outcome.status,
             node_id=record.node_id,
             receipt_id=outcome.receipt_id,
@@ -124,6 +163,18 @@ class Kernels:
             outcome=short_outcome(outcome.to_wire()),
             text=text,
         )
+
+    async def _root_of(self, taken: Taken) -> Path | None:
+        """Return the root below which a start kernel lies now: before all one where it is as it was."""
+        assert taken.start is not None
+        path, source = taken.start.path, taken.start_source
+
+        def found() -> Path | None:
+            there = [root for root in self._roots if (root / path).is_file()]
+            same = (root for root in there if _holds(root / path, source))
+            return next(same, there[0] if there else None)
+
+        return await anyio.to_thread.run_sync(found)
 
     async def _again(self, taken: Taken, report: Report) -> Outcome:
         outcome = await judged(
@@ -180,17 +231,25 @@ def unified_diff(old: bytes, new: bytes, path: str) -> str:
             "Name another one by its node_id (get_run with view history lists them), or use format source for its text.",
         )
     name_a, name_b = _quoted(f"a/{path}"), _quoted(f"b/{path}")
-    lines = [f"diff --git {name_a} {name_b}\n".encode()]
+    # No `diff --git` line: git takes the names after one to be relative to the top of a repository, and below that skips them.
+    lines: list[bytes] = []
     for line in difflib.diff_bytes(
         difflib.unified_diff, _lines(old), _lines(new), name_a.encode(), name_b.encode(), n=CONTEXT_LINES
     ):
-        if line.startswith((b"--- ", b"+++ ")) and len(lines) < 3 and b" " in line[4:].strip():
+        if line.startswith((b"--- ", b"+++ ")) and len(lines) < 2 and b" " in line[4:].strip():
             lines.append(line.rstrip(b"\n") + b"\t\n")  # else git ends the name at its first blank
         elif line.endswith(b"\n"):
             lines.append(line)
         else:
             lines.append(line + b"\n\\ No newline at end of file\n")
     return _text_of(b"".join(lines))
+
+
+def _holds(file: Path, source: bytes) -> bool:
+    try:
+        return file.stat().st_size == len(source) and file.read_bytes() == source
+    except OSError:
+        return False
 
 
 def _lines(text: bytes) -> list[bytes]:

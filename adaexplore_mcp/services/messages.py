@@ -5,7 +5,14 @@ import logging
 import secrets
 from collections.abc import Iterable
 
-from adaexplore_mcp.errors import AdaExploreError, NotFoundError, RequestError, StoreError
+from adaexplore_mcp.errors import (
+    AdaExploreError,
+    NotFoundError,
+    RequestError,
+    StoreError,
+    WorkerError,
+    WorkerLostError,
+)
 from adaexplore_mcp.memory_store import Store
 
 __all__ = ["failure_of", "known_candidate", "nearest", "nearest_handles", "not_found", "shortened"]
@@ -76,7 +83,13 @@ def failure_of(error: Exception, tool: str) -> tuple[str, str]:
             return str(error), "Then call again; nothing was recorded."
         case AdaExploreError():
             text = str(error).rstrip(".")
-            return f"{tool} failed on the server's side: {text}. Nobody's kernel is to blame.", "Call again."
+            next_step = "Call again."
+            if isinstance(error, WorkerError) and not isinstance(error, WorkerLostError):
+                next_step = (
+                    "Call again once that is mended; `adaexplore-mcp doctor` examines the installation. What workers need: "
+                    "`pip install torch triton numpy` with their interpreter."
+                )
+            return f"{tool} failed on the server's side: {text}. Nobody's kernel is to blame.", next_step
     incident = secrets.token_hex(4)
     logger.error("incident %s while serving %s", incident, tool, exc_info=error)
     return (

@@ -72,6 +72,14 @@ class Tasks(Protocol):
         """
         ...
 
+    async def kept(self, task_id: str) -> TaskSummary:
+        """Return one task once it is in the database, so that what is kept may name it; a built-in one that nobody has used is not.
+
+        Raises:
+            NotFoundError: There is none with this id; names the nearest.
+        """
+        ...
+
     async def source(self, task_id: str) -> str:
         """Return a task's contract and source, to be read.
 
@@ -98,6 +106,14 @@ class Evaluations(Protocol):
     @property
     def times(self) -> bool:
         """Whether candidates can be timed here."""
+        ...
+
+    def place(self, pinned: str) -> str:
+        """Say in a few words where candidates are judged.
+
+        Args:
+            pinned: UUID of the only GPU that is used; empty for any.
+        """
         ...
 
     def gpu(self, pinned: str) -> str:

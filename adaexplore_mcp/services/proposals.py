@@ -2,17 +2,20 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import anyio
 
 from adaexplore_mcp.memory_store import NodeRecord, StepRecord, Store
 from adaexplore_mcp.models import TaskSummary
 from adaexplore_mcp.prompts import render
 from adaexplore_mcp.search import ROOT
+from adaexplore_mcp.services.edits import diff_of
 from adaexplore_mcp.services.ports import Tasks
 from adaexplore_mcp.services.searchstate import RunNow
-from adaexplore_mcp.services.searchwords import node_line, speedup_words
+from adaexplore_mcp.services.searchwords import RIGHT, how_many_right, node_line, speedup_words
 
 __all__ = ["Proposals", "RulesFor"]
 
@@ -24,6 +27,8 @@ TASK = 0
 SOURCES = {"new": 7000, "full": 30_000, "ids": 0}
 """Characters of kernels in one proposal; longer ones are completed by get_kernel."""
 REFERENCE = {"new": 3500, "full": 12_000, "ids": 0}
+LITTLE = 0.6
+"""Share of a kernel's length up to which it is told by what differs from another."""
 MAX_RULES = 4
 PRECISIONS = {
     "match": "as near to the reference as its own dtype allows: no TF32 or half operands for float32",
@@ -37,10 +42,15 @@ MAX_RULE = 220
 
 
 @dataclass
-class _Space:
-    """How many characters of source text a proposal may still hold."""
+class _Page:
+    """What source texts a proposal holds so far."""
 
     left: int
+    """Characters of them that it may still hold."""
+    shown: list[int] = field(default_factory=list)
+    """Nodes that its reader knows from then on."""
+    whole: dict[int, str] = field(default_factory=dict)
+    """Kernels that stand there whole, or that the reader has, by node: others may be told by what differs."""
 
 
 class Proposals:
@@ -58,7 +68,7 @@ class Proposals:
         self._rules = rules
 
     async def text(
-        self, now: RunNow, step: StepRecord, agent: str, context: str, *, timed: bool
+        self, now: RunNow, step: StepRecord, agent: str, context: str, *, timed: bool, place: str
     ) -> tuple[str, list[int]]:
         """Return a proposal's text, and the nodes whose kernels stand in it whole.
 
@@ -68,28 +78,28 @@ class Proposals:
             agent: Who reads it.
             context: new: what this agent knows is only named; full: everything is shown; ids: nothing is.
             timed: Whether kernels are timed here.
+            place: Where they are judged, in a few words.
         """
         run_id = now.run.run_id
         task = await self._tasks.get(now.run.task_id)
         known = await self._store.runs.known(run_id, agent) if context == "new" else set()
         records = await self._store.runs.nodes(run_id, step.context)
-        space = _Space(SOURCES[context])
-        shown: list[int] = []
+        page = _Page(SOURCES[context])
         nodes = [records[number] for number in step.context]
         # The kernel to edit first, or the fastest to beat: if there is no room for all, these matter most.
         order = nodes[::-1] if step.kind == "small" else sorted(nodes, key=_fastest_first)
         sources = {}
         for record in order:
             number = record.tree.node
-            sources[number] = await self._source(record, known=number in known, space=space, shown=shown)
-        about = _about(task)
+            sources[number] = await self._source(record, page, known=number in known)
+        about = f"{_about(task)} It is judged on {place}."
         if TASK not in known and context != "ids":
             about += f"\n\n{await self._reference(task, REFERENCE[context])}"
-            shown.append(TASK)
+            page.shown.append(TASK)
         common = {
             "step": str(step.step),
             "max_steps": str(now.run.max_steps),
-            "left": str(now.steps_left),
+            "left": "1 step is left" if now.steps_left == 1 else f"{now.steps_left} steps are left",
             "standing": await self._standing(now, timed=timed),
             "task": about,
             "rules": await self._rule_lines(task, nodes),
@@ -115,25 +125,32 @@ class Proposals:
                 "proposal_large",
                 **common,
                 where="at the root" if step.parent == ROOT else f"under node {step.parent}",
-                pool=_listing(nodes, sources)
-                or "None stands on the way here: a kernel unlike those that are known, and right, is what is wanted.",
+                asked=_asked(now, nodes),
+                pool=_listing(nodes, sources) or "None.",
             )
-        return _tight(text), shown
+        return _tight(text), page.shown
 
-    async def _source(self, record: NodeRecord, *, known: bool, space: _Space, shown: list[int]) -> str:
+    async def _source(self, record: NodeRecord, page: _Page, *, known: bool) -> str:
         """Return a kernel as it stands in a proposal, or why it does not."""
-        if known:
-            return "You have its text: you wrote it, or were shown it."
         source = await self._store.evaluations.candidate(record.candidate_id)
         assert source is not None
         text = source.decode(errors="backslashreplace").strip("\n")
-        if len(text) <= space.left:
-            space.left -= len(text)
-            shown.append(record.tree.node)
+        if known:
+            page.whole[record.tree.node] = text
+            return 'You have its text: you wrote it, or were shown it; search_step with context="full" shows it again.'
+        base, diff = await anyio.to_thread.run_sync(_shortest_diff, record.tree.node, text, page.whole)
+        if diff and len(diff) <= page.left:
+            page.left -= len(diff)
+            page.shown.append(record.tree.node)
+            return f"Node {base} with these changes:\n```diff\n{diff}\n```"
+        if len(text) <= page.left:
+            page.left -= len(text)
+            page.shown.append(record.tree.node)
+            page.whole[record.tree.node] = text
             return f"```python\n{text}\n```"
-        if space.left > 1500:
-            head = text[: space.left].rpartition("\n")[0]
-            space.left = 0
+        if page.left > 1500:
+            head = text[: page.left].rpartition("\n")[0]
+            page.left = 0
             return f"```python\n{head}\n```\nCut after {len(head)} of {len(text)} characters: get_kernel with node_id {record.node_id} has all of it."
         return f"Its text ({len(text)} characters): get_kernel with node_id {record.node_id}."
 
@@ -148,10 +165,10 @@ class Proposals:
         """Say how far the run is."""
         best = now.search.best()
         if not best:
-            return "no kernel is right yet"
-        right = sum(node.right for node in now.search.nodes)
+            right = any(node.right for node in now.search.nodes)
+            return how_many_right(now) if right else "no kernel is right yet"
         if not timed:
-            return f"{right} of {len(now.search.nodes)} kernels are right; nothing is timed on this machine"
+            return f"{how_many_right(now)}; nothing is timed on this machine"
         record = (await self._store.runs.nodes(now.run.run_id, [best[0].id]))[best[0].id]
         return f"the best so far is node {best[0].id}, {record.tree.status}{speedup_words(record)}"
 
@@ -210,7 +227,26 @@ def _roofline(outcome: Mapping[str, Any]) -> str:
     return f"It reaches {shares[worst]:.0%} of what this GPU can do (workload {worst})."
 
 
+def _asked(now: RunNow, pool: Sequence[NodeRecord]) -> str:
+    """Say what a large step asks for."""
+    if not now.search.nodes:
+        return "Write a first kernel."
+    unlike = "another algorithm, another layout of the work, another fusion"
+    if not pool:
+        return f"None stands on the way here: write a whole new kernel, unlike those that are known ({unlike}), and right."
+    idle = [f"node {record.tree.node}" for record in pool if not record.tree.eligible]
+    said = f"Write a whole new kernel that beats those below: {unlike}; no edit of one of them."
+    return said + (
+        f" A kernel of its own that does the work is wanted: {', '.join(idle)} has none." if idle else ""
+    )
+
+
 def _goal(parent: NodeRecord) -> str:
+    if parent.tree.status in RIGHT and not parent.tree.eligible:
+        return (
+            "It is right by torch's operators, and a kernel of its own is missing: write the Triton kernel that does the work "
+            "in their place; it must stay right."
+        )
     match parent.tree.status:
         case "correct" | "plausible":
             return "Make it faster by a change at one place; it must stay right."
@@ -225,6 +261,16 @@ def _goal(parent: NodeRecord) -> str:
 
 def _fastest_first(record: NodeRecord) -> float:
     return -(record.tree.speedup or 0.0)
+
+
+def _shortest_diff(node: int, text: str, whole: Mapping[int, str]) -> tuple[int, str]:
+    """Return the kernel from which another differs least, and how; an empty text where it is shorter to show all of it."""
+    best, found = 0, ""
+    for number, base in whole.items():
+        diff = diff_of(base, text, f"node {number}", f"node {node}")
+        if diff and len(diff) <= len(text) * LITTLE and (not found or len(diff) < len(found)):
+            best, found = number, diff
+    return best, found
 
 
 def _listing(nodes: Iterable[NodeRecord], sources: Mapping[int, str]) -> str:

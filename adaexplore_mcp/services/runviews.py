@@ -4,19 +4,22 @@ import collections
 
 import anyio
 
+from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.memory_store import NodeRecord, StepRecord, Store, node_handle
 from adaexplore_mcp.models import NodeRow, RunPage, RunRow, RunView, RunViewName
-from adaexplore_mcp.search import ROOT, pool_view, tree_view
+from adaexplore_mcp.search import ROOT, pool_view, reward, tree_view
 from adaexplore_mcp.services.owners import is_left
 from adaexplore_mcp.services.plots import drawn, png
 from adaexplore_mcp.services.searchstate import RunNow, Searches
 from adaexplore_mcp.services.searchwords import (
     RIGHT,
+    beginning,
     best_node_of,
+    how_many_right,
     result_of,
-    shortened_text,
     speedup_words,
     stopped_because,
+    under_its_name,
     why_wrong,
 )
 
@@ -64,6 +67,7 @@ class RunViews:
 
         Raises:
             NotFoundError: There is no such run; names the nearest.
+            RequestError: The view has fewer rows than are to be skipped.
         """
         now = await self._searches.now(run_id)
         numbers: list[int] = []
@@ -74,6 +78,12 @@ class RunViews:
                 numbers = [node.id for node in now.search.nodes]
             case "pool":
                 numbers = [segment.best.id for segment in pool_view(now.search)]
+        if numbers and cursor >= len(numbers):
+            raise RequestError(
+                f"cursor {cursor} is past the end: view {view} of run {run_id} has {len(numbers)} "
+                f"row{'s' * (len(numbers) != 1)}.",
+                f"Call get_run with run_id {run_id!r}, view {view!r} and a cursor below {len(numbers)}.",
+            )
         page = numbers[cursor : cursor + limit]
         records = await self._store.runs.nodes(run_id, page)
         more = len(numbers) > cursor + limit
@@ -116,14 +126,11 @@ class RunViews:
 
     async def _summary(self, now: RunNow, best: int | None, *, timed: bool) -> str:
         nodes = now.search.nodes
-        right = sum(node.right for node in nodes)
-        said = (
-            f"{len(nodes)} kernels in {now.search.charged_steps} of {now.run.max_steps} steps, {right} right."
-        )
+        said = f"{now.search.charged_steps} of {now.run.max_steps} steps used; {how_many_right(now)}."
         if best is not None and timed:
             record = (await self._store.runs.nodes(now.run.run_id, [best]))[best]
             said += f" The best is node {best}, {record.tree.status}{speedup_words(record)}."
-        elif right:
+        elif not timed and any(node.right for node in nodes):
             said += " Nothing is timed on this machine, so none is called the best."
         if now.run.status == "stopped":
             said += f" Stopped: {stopped_because(now)}."
@@ -134,8 +141,8 @@ def _next_step(now: RunNow, cursor: int) -> str:
     if cursor:
         return f"Call get_run with cursor {cursor} for more."
     if now.run.status == "stopped":
-        return "Call get_kernel with run_id for the kernel, or search_step with resume to go on."
-    return "Call search_step with run_id for a proposal."
+        return f"Call get_kernel with run_id for the kernel, or search_step with run_id{under_its_name(now)}, and resume to go on."
+    return f"Call search_step with run_id{under_its_name(now)} for a proposal."
 
 
 def _open(step: StepRecord) -> str:
@@ -150,17 +157,20 @@ def _open(step: StepRecord) -> str:
 def _row(now: RunNow, record: NodeRecord) -> NodeRow:
     row = record.tree
     entry = now.search.entries[row.node]
-    detail = "" if row.status in RIGHT else shortened_text(why_wrong(record.outcome))
+    assert entry.node is not None
+    detail = "" if row.status in RIGHT else beginning(why_wrong(record.outcome))
     if not row.eligible:
         detail = "its own kernels do none of the work"
     return NodeRow(
         node=row.node,
+        node_id=record.node_id,
         parent=row.parent,
         kind=row.kind,
         status=row.status,
         speedup=row.speedup,
         visits=entry.visits,
-        reward=round(entry.mean, 4),
+        reward=round(reward(entry.node, now.search.settings), 4),
+        subtree_mean=round(entry.mean, 4),
         agent=record.agent,
         idea=record.idea,
         change=record.change,

@@ -227,16 +227,28 @@ class TaskService:
             return _brief(task_id, self._builtins[task_id])
         raise await self._unknown(task_id)
 
+    async def kept(self, task_id: str) -> TaskSummary:
+        """Return one task once it is in the database, so that what is kept may name it; see `ports.Tasks`."""
+        async with self._examining[task_id]:
+            summary = await self.get(task_id)
+            if await self._store.tasks.get(task_id) is None:
+                # Without plans: they are made at its first use.
+                definition = self._builtins[task_id].definition.model_dump(mode="json")
+                await self._store.tasks.put(TaskRecord(task_id, {"definition": definition}, summary))
+            return summary
+
     async def source(self, task_id: str) -> str:
-        """Return what a task is, to be read: its contract as JSON, then its source, file by file.
+        """Return what a task is, to be read: what of its contract is no default, in a comment, then its source, file by file.
 
         Raises:
             NotFoundError: There is none with this id; names the nearest.
         """
         summary = await self.get(task_id)
         definition = await self.definition(task_id)
-        contract = definition.model_dump(mode="json", exclude={"files", "extra", "baseline"})
-        parts = [json.dumps({"name": summary.name, **contract}, indent=1, ensure_ascii=False)]
+        contract = definition.model_dump(
+            mode="json", exclude={"files", "extra", "baseline"}, exclude_defaults=True
+        )
+        parts = [f"# {json.dumps({'name': summary.name, **contract}, ensure_ascii=False)}"]
         parts += [f"# --- {path}\n{text}" for path, text in definition.files.items()]
         if definition.extra:
             parts.append(f"# --- source, run after the file\n{definition.extra}")

@@ -10,10 +10,19 @@ from stand_ins import StandInTasks
 
 from adaexplore_mcp.errors import NotFoundError, RequestError, WorkerLostError
 from adaexplore_mcp.memory_store import Owner, StepRecord, Store
-from adaexplore_mcp.models import Edit, Policy, RegisterRequest, SearchRequest, StartKernel
+from adaexplore_mcp.models import (
+    CompiledKernel,
+    Edit,
+    Facts,
+    Policy,
+    RegisterRequest,
+    SearchRequest,
+    StartKernel,
+)
 from adaexplore_mcp.search import Search, SearchSettings
 from adaexplore_mcp.services import owners, runviews
 from adaexplore_mcp.services.explore import ExploreService
+from adaexplore_mcp.services.kernels import Kernels
 from adaexplore_mcp.services.runviews import RunViews
 
 pytestmark = pytest.mark.anyio
@@ -207,6 +216,35 @@ async def test_an_edit_that_does_not_fit_changes_nothing(bench, edits, said):
     assert (await bench.ask()).step_id == answer.step_id
 
 
+async def test_an_outcome_shows_what_one_has_to_see_before_one_believes_it(bench):
+    step = await bench.begin(max_steps=5)
+    verify = bench.judge._verify
+
+    async def with_facts(request, report):
+        facts = Facts(
+            shape_specialised="fails at N=63: " + "x" * 200,
+            source=[f"Line {number}: what follows is text that is run." for number in range(5)],
+            notes=["Kernel idle (line 9) is defined and was not launched."],
+        )
+        compiled = [CompiledKernel(kernel=f"k{number}", registers=number) for number in (30, 90, 60)]
+        outcome = await verify(request, report)
+        return outcome.model_copy(update={"facts": facts, "compiled": compiled})
+
+    bench.judge._verify = with_facts
+    answer = await bench.ask(step_id=step.step_id, kernel=kernel())
+    lines = [f"Line {number}: what follows is text that is run." for number in range(3)]
+    assert answer.outcome["facts"] == {
+        "shape_specialised": "fails at N=63: " + "x" * 200,
+        "source": [*lines, "and 2 more, in the receipt"],
+        "notes": ["Kernel idle (line 9) is defined and was not launched."],
+    }
+    assert answer.outcome["compiled"]["kernel"] == "k90"
+    assert answer.outcome["compiled"]["kernels_with_less"] == 2
+    kernels = Kernels(bench.store, bench.tasks, bench.judge, bench.service.searches)
+    taken = await kernels.take(answer.node_id, "", "source")
+    assert (await kernels.answer(taken, "source", quiet)).outcome == answer.outcome
+
+
 # --- bad input -------------------------------------------------------------------------------------------
 
 
@@ -216,6 +254,7 @@ async def test_every_bad_input_is_named_and_leaves_the_run_as_it_is(bench):
     for fields, said in (
         ({"step_id": "step_nnnnnnnnnnnn", "kernel": "k"}, "There is no step 'step_nnnnnnnnnnnn'"),
         ({"step_id": first.step_id, "kernel": "  \n"}, "The kernel is empty"),
+        ({"step_id": first.step_id, "kernel": "# to do\n\n  # it\n"}, "holds comments alone, no code"),
         ({"step_id": first.step_id, "kernel": "x = 1\n" * 200_000}, "1200000 bytes"),
         ({"step_id": first.step_id, "edits": [Edit(old="a")]}, "is a large step"),
         ({"step_id": first.step_id, "edits": [Edit(old="a")], "kernel": "k"}, "Both a kernel and edits"),
@@ -234,6 +273,40 @@ async def test_every_bad_input_is_named_and_leaves_the_run_as_it_is(bench):
         with pytest.raises(RequestError):
             await bench.ask(task_id=await bench.task(), **fields)
     assert (await bench.ask(run_id=run_id)).step_id == first.step_id
+
+
+async def test_every_next_step_names_the_agent_that_asked(bench):
+    """Else whoever goes by it gets a second proposal, under no name."""
+    first = await bench.begin(max_steps=2, agent="ann")
+    named = "agent 'ann'"
+    assert named in first.next_step
+    sent = {"step_id": first.step_id, "agent": "ann"}
+    for fields in (
+        {"kernel": "k", "agent": "ann"},
+        {"step_id": first.step_id},
+        {"step_id": "step_x", "kernel": "k", "agent": "ann"},
+        {"seed": 3, "agent": "ann"},
+        {"resume": True, "max_steps": 9, "agent": "ann"},
+    ):
+        assert named in await bench.refused(**fields)
+    task_id = await bench.task()
+    with pytest.raises(RequestError, match=named):
+        await bench.ask(task_id=task_id, step_id="step_x", agent="ann")
+    views = RunViews(bench.store, bench.service.searches)
+    said = (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).next_step
+    assert "and agent, if you go by a name there (ann)" in said
+    answer = await bench.ask(**sent, kernel=kernel())
+    assert f"run_id {bench.run_id!r} and {named} alone" in await bench.refused(**sent, kernel="k")
+    third = await bench.ask(agent="bob")
+    assert (third.step_id, "agent 'bob' later" in third.next_step) == ("", True)
+    answer = await bench.ask(step_id=answer.step_id, agent="ann", kernel=kernel(body="2"))
+    assert f"search_step with it, {named}, resume" in answer.next_step
+    assert f"{named} and resume" in await bench.refused(
+        step_id=(await open_step(bench)), kernel="k", agent="ann"
+    )
+    assert f"{named}, resume and max_steps" in await bench.refused(resume=True, agent="ann")
+    said = (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).next_step
+    assert "(ann" in said
 
 
 async def test_a_step_of_another_run_is_refused(bench):
@@ -288,7 +361,8 @@ async def test_a_stopped_run_goes_on_when_told_to(bench):
     answer = await bench.begin(max_steps=1)
     answer = await bench.ask(step_id=answer.step_id, kernel=kernel())
     assert answer.stop_reason == "budget"
-    assert "budget is 1" in await bench.refused(resume=True)
+    assert "has used 1 step, and its budget is 1. Call" in await bench.refused(resume=True)
+    assert "budget is 1; max_steps 1 leaves none" in await bench.refused(resume=True, max_steps=1)
     answer = await bench.ask(resume=True, max_steps=2)
     assert (answer.status, answer.steps_left) == ("open", 1)
     answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 3", body="3"))
@@ -355,6 +429,138 @@ async def test_a_node_whose_kernels_do_no_work_is_never_the_best(bench):
     answer = await bench.ask(task_id=allowing, max_steps=2)
     answer = await bench.ask(step_id=answer.step_id, kernel=kernel("correct 9.0 library"))
     assert answer.best.endswith("_1")
+
+
+async def test_a_kernel_without_one_of_its_own_is_said_to_lack_it(bench):
+    start = StartKernel(path="torch_only.py", source=kernel("correct 1.0 library", body="42").encode())
+    answer = await bench.begin(starts=[start], max_steps=30, seed=1)
+    assert "no kernel is right yet" not in answer.text
+    assert (
+        "Standing: 1 of 1 kernel is right, 1 of these by torch's operators, without a kernel of its own"
+        in answer.text
+    )
+    views = RunViews(bench.store, bench.service.searches)
+    said = (await views.view(bench.run_id, "summary", cursor=0, limit=1, timed=True)).summary
+    assert "1 of 1 kernel is right, 1 of these by torch's operators" in said
+    seen = set()
+    for number in range(12):
+        pool = "(start kernel torch_only.py" in answer.text
+        if answer.kind == "large" and pool:
+            assert "A kernel of its own that does the work is wanted: node 1 has none." in answer.text
+        if answer.parent.endswith("_1"):
+            assert "a kernel of its own is missing: write the Triton kernel" in answer.text
+        seen.add((answer.kind, pool))
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("incorrect", body=str(number)))
+    assert {("large", True), ("small", True)} <= seen
+
+
+async def test_of_kernels_that_nobody_timed_it_is_said_which_is_given(blind):
+    answer = await blind.begin(max_steps=9)
+    for verdict in ("incorrect", "correct", "correct"):
+        answer = await blind.ask(step_id=answer.step_id, kernel=kernel(verdict, body=answer.step_id))
+    kernels = Kernels(blind.store, blind.tasks, blind.judge, blind.service.searches)
+    given = await kernels.answer(await kernels.take("", blind.run_id, "source"), "source", quiet)
+    assert given.summary == (
+        "Node 2: correct. Nothing is timed on this machine: it is the first that is right (2 of 3 kernels are right), and "
+        "not known to be the fastest."
+    )
+    named = await kernels.answer(await kernels.take(given.node_id, "", "source"), "source", quiet)
+    assert named.summary == "Node 2: correct."
+
+
+async def test_a_view_tells_a_nodes_own_reward_from_the_mean_below_it_and_its_handle(blind):
+    answer = await small_step(blind, source=kernel("compile_error"))
+    while not answer.parent.endswith("_1"):
+        answer = await blind.ask(step_id=answer.step_id, kernel=kernel("compile_error", body=answer.step_id))
+    await blind.ask(step_id=answer.step_id, kernel=kernel("correct", body="7"))
+    views = RunViews(blind.store, blind.service.searches)
+    first, *_, last = (await views.view(blind.run_id, "history", cursor=0, limit=99, timed=False)).nodes
+    assert (first.node_id, first.reward, last.reward, last.subtree_mean) == (
+        f"node_{blind.run_id[4:]}_1",
+        0.0,
+        0.5091,
+        0.5091,
+    )
+    assert first.subtree_mean == round(0.5091 / first.visits, 4) > 0
+
+
+async def test_a_page_past_the_end_of_a_view_is_refused(bench):
+    answer = await bench.begin(max_steps=9)
+    views = RunViews(bench.store, bench.service.searches)
+    assert (await views.view(bench.run_id, "history", cursor=0, limit=9, timed=True)).nodes == []
+    await bench.ask(step_id=answer.step_id, kernel=kernel())
+    with pytest.raises(RequestError, match=r"cursor 500 is past the end: view history of run .* has 1 row\."):
+        await views.view(bench.run_id, "history", cursor=500, limit=9, timed=True)
+
+
+def long_kernel(*, changed=-1, name="base"):
+    lines = (f"    {name} = {name} + {each}{' + 1' if each == changed else ''}" for each in range(40))
+    return "\n".join(['IS = "correct 1.0"', "def f(x):", f"    {name} = x", *lines, f"    return {name}", ""])
+
+
+async def test_a_kernel_that_differs_little_from_one_that_is_shown_is_told_by_what_differs(bench):
+    answer = await bench.begin(max_steps=9)
+    for source in (long_kernel(), long_kernel(changed=20), long_kernel(name="other")):
+        answer = await bench.ask(step_id=answer.step_id, kernel=source, agent="author")
+    now = await bench.service.searches.now(bench.run_id)
+
+    async def text(agent, mode, **step):
+        step = StepRecord(step_id="step_1", run_id=bench.run_id, step=4, **step)
+        proposed = bench.service._proposals.text(now, step, agent, mode, timed=True, place="here")
+        said, shown = await proposed
+        return said.partition("**What led to it**" if step.kind == "small" else "**Kernels to beat**"), shown
+
+    (before, _, after), shown = await text("fresh", "new", kind="small", parent=2, context=(3, 1, 2))
+    assert long_kernel(changed=20).strip() in before
+    assert long_kernel(name="other").strip() in after
+    assert "Node 2 with these changes:\n```diff\n--- node 2\n+++ node 1\n@@ " in after
+    assert "\n-    base = base + 20 + 1\n+    base = base + 20\n     base = base + 21\n```" in after
+    assert {1, 2, 3} <= set(shown)
+    (_, _, pool), _ = await text("fresh", "full", kind="large", parent=0, context=(1, 2, 3))
+    assert pool.count("```python") == 2
+    assert pool.count("```diff") == 1
+    (_, _, pool), _ = await text("fresh", "ids", kind="large", parent=0, context=(1, 2, 3))
+    assert "```" not in pool
+    await bench.store.runs.know(bench.run_id, "other", [2])
+    (before, _, after), _ = await text("other", "new", kind="small", parent=2, context=(1, 2))
+    assert 'context="full" shows it again' in before
+    assert "Node 2 with these changes" in after
+
+
+async def test_advice_on_a_kernel_is_left_out_where_the_next_step_is_not_on_it(bench):
+    verify = bench.judge._verify
+
+    async def advised(request, report):
+        return (await verify(request, report)).model_copy(
+            update={"next_step": "Fix that line and submit again."}
+        )
+
+    bench.judge._verify = advised
+    answer = await bench.begin(max_steps=30)
+    for number in range(20):
+        answer = await bench.ask(step_id=answer.step_id, kernel=kernel("incorrect", body=str(number)))
+        assert ("next_step" in answer.outcome) == (answer.parent == answer.node_id)
+    unjudged = await bench.ask(step_id=answer.step_id, kernel=kernel("unsupported"))
+    assert "next_step" in unjudged.outcome
+
+
+async def test_a_proposal_says_no_more_than_there_is(bench):
+    first = await bench.begin(max_steps=2, agent="a")
+    assert "Write a first kernel. Standing: no kernel is right yet; 2 steps are left." in first.text
+    assert "It is judged on a stand-in (sm_90)." in first.text
+    await bench.ask(agent="b")
+    assert (await bench.ask(agent="c")).summary.startswith(
+        "The last 2 steps of the budget are out with other agents."
+    )
+    await bench.ask(step_id=first.step_id, kernel=kernel("incorrect"), agent="a")
+    third = await bench.ask(agent="c")
+    assert third.summary == "The last step of the budget is out with another agent."
+    again = await bench.ask(agent="b")
+    assert "1 step is left." in again.text
+    assert (
+        "None stands on the way here: write a whole new kernel, unlike those that are known"
+        in (await bench.ask(agent="b", context="full")).text
+    )
 
 
 async def test_without_times_there_are_verdicts_and_no_best_by_speed(blind):

@@ -332,6 +332,24 @@ async def test_a_job_is_cancelled_by_its_own_server(store):
         assert "Nothing to cancel" in again.summary
 
 
+async def test_work_hears_that_it_was_cancelled_and_not_of_the_end_of_its_server(store):
+    heard = []
+
+    async def ended(cancelled):
+        heard.append(cancelled)
+        return ("It is put back.", "Ask for it.") if cancelled else None
+
+    service = JobService(store.jobs, 2)
+    async with service.running():
+        one, two = [await service.run(CALL, Work(), wait_s=0, notify=Heard(), ended=ended) for _ in range(2)]
+        cancelled = await in_time(service.cancel(one.job_id))
+        assert cancelled.summary.endswith("s. It is put back.")
+        assert cancelled.next_step == "Ask for it."
+        assert heard == [True]
+    assert heard == [True, False]
+    assert (await store.jobs.get(two.job_id)).status == "interrupted"
+
+
 async def test_a_job_is_followed_and_cancelled_by_another_server(store, other, monkeypatch):
     service, work, remote = JobService(store.jobs, 1), Work(), JobService(other.jobs, 1)
     # In this test both servers are one process; to the other one this owner is a stranger that lives.

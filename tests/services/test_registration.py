@@ -636,13 +636,30 @@ async def test_registered_tasks_are_listed_latest_first_and_then_the_built_in_on
     assert [row["name"] for row in found["tasks"]] == ["gqa_paged_decode"]
 
 
+@pytest.mark.parametrize("tool", ["compile_and_verify", "benchmark_kernel"])
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+async def test_a_gpu_that_is_not_there_is_named(agent, tool, device):
+    task_id = await agent.task_id(source=FUNCTION, format="function")
+    said = await agent.refused(tool, task_id=task_id, kernel="def f(): ...", device=device)
+    assert f"There is no GPU '{device}'" in said
+
+
 async def test_what_a_task_is_can_be_read_of_built_in_ones_too(agent):
     (row,) = (await agent.call("list_tasks", query="fused_add_rmsnorm"))["tasks"]
     text = (await agent.call("read_artifact", artifact_id=row["task_id"]))["text"]
-    assert '"mutates": [\n  "residual"\n ]' in text
+    assert '"mutates": ["residual"]' in text.partition("\n")[0]
     assert "def make_inputs(workload, device, seed):" in text
     own = await agent.task_id(source=FUNCTION, format="function")
     assert FUNCTION in (await agent.call("read_artifact", artifact_id=own))["text"]
+
+
+async def test_a_search_begins_on_a_built_in_task_that_nobody_has_used(agent):
+    (row,) = (await agent.call("list_tasks", query="gqa_paged_decode"))["tasks"]
+    begun = await agent.call("search_step", task_id=row["task_id"], max_steps=2)
+    assert "def make_inputs(workload, device, seed):" in begun["text"]
+    step = {"run_id": begun["run_id"], "step_id": begun["step_id"], "wait_seconds": 45}
+    answer = await agent.call("search_step", **step, kernel="def gqa_paged_decode(: ...")
+    assert (answer["status"], answer["steps_left"]) == ("compile_error", 1)
 
 
 async def test_the_example_of_a_built_in_task_is_a_kernel_that_can_be_named(agent):

@@ -162,6 +162,9 @@ class StandInTasks:
             raise NotFoundError(f"There is no task {task_id[:40]!r}.", "list_tasks shows them.")
         return record.summary
 
+    async def kept(self, task_id):
+        return await self.get(task_id)
+
     async def source(self, task_id):
         await self.get(task_id)
         return (await self.store.tasks.get(task_id)).content["source"]
@@ -193,6 +196,9 @@ class StandInEvaluations:
             texts=[("log", "first line\n" + "x" * 20_000)] if outcome.status == "compile_error" else [],
             agent=request.agent,
         )
+
+    def place(self, pinned):
+        return pinned or "a stand-in (sm_90)"
 
     def gpu(self, pinned):
         if pinned != "cuda:1" or not self.times:
