@@ -30,8 +30,8 @@ class KeptTrials:
         """Tell whether there are some to be had without making any."""
         return what in self._sets
 
-    async def get(self, what: str, make: Callable[[], Awaitable[TrialSet]]) -> TrialSet:
-        """Return the trials called `what`; make them where there are none, or others are due."""
+    async def get(self, what: str, make: Callable[[TrialSet | None], Awaitable[TrialSet]]) -> TrialSet:
+        """Return the trials called `what`; make them where there are none, or others are due, which take the place of the set given."""
         lock = self._making.setdefault(what, anyio.Lock())
         try:
             async with lock:
@@ -41,7 +41,7 @@ class KeptTrials:
                     return known
                 if known is not None:
                     known.close()
-                trials = await make()
+                trials = await make(known)
                 self._sets[what] = trials, 1
                 self._forget(trials.gpu)
                 return trials

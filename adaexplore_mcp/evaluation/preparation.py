@@ -55,6 +55,7 @@ async def make_trials(
     *,
     target: str,
     most: int = len(SCHEDULE),
+    independent: list[str] | None = None,
 ) -> TrialSet:
     """Run the reference on fresh seeds and keep what a candidate will be given and measured against.
 
@@ -65,6 +66,7 @@ async def make_trials(
         edits: Lowered constants.
         target: What to imitate.
         most: How many trials are of use.
+        independent: Inputs and parameters that do not matter to the outputs; None to find out.
 
     Raises:
         TaskError: The reference is at fault: it raises, returns no tensors, is random, keeps state.
@@ -78,7 +80,7 @@ async def make_trials(
                 # The error bound belongs to the sizes at which numbers are compared.
                 cost = (await reference.ask("examine")).body["ok"]["cost"]
                 changes = (await reference.ask("changes")).body["ok"]["changes"]
-                maker = _Trials(reference, definition, buffers, undo)
+                maker = _Trials(reference, definition, buffers, undo, independent=independent)
                 trials = await maker.make(
                     cost["accumulation"],
                     cost["parameters"],
@@ -100,7 +102,13 @@ def trial_count(plan: Plan, gpu: Gpu) -> int:
 
 
 async def make_gpu_trials(
-    pool: WorkerPool, definition: Definition, plan: Plan, gpu: Gpu, between: Between | None = None
+    pool: WorkerPool,
+    definition: Definition,
+    plan: Plan,
+    gpu: Gpu,
+    between: Between | None = None,
+    *,
+    independent: list[str] | None = None,
 ) -> TrialSet:
     """Run the reference on a GPU, at the workload's own sizes; see `make_trials`.
 
@@ -110,6 +118,7 @@ async def make_gpu_trials(
         plan: Of the workload.
         gpu: Where it runs.
         between: Awaited between two trials.
+        independent: Inputs and parameters that do not matter to the outputs; None to find out.
 
     Raises:
         TaskError: The reference is at fault, or the GPU has too little memory for it.
@@ -121,7 +130,7 @@ async def make_gpu_trials(
             reference = TaskProcess(session, pool.memory_bytes, gpu=gpu.name)
             with understood():
                 await reference.load(definition, plan.workload, {}, flops=plan.flops)
-                maker = _Trials(reference, definition, buffers, undo, between)
+                maker = _Trials(reference, definition, buffers, undo, between, independent=independent)
                 trials = await maker.make(
                     plan.accumulation,
                     plan.parameters,
@@ -143,6 +152,7 @@ class _Trials:
         buffers: Where inputs and outputs lie.
         undo: Closes every file taken, unless all goes well.
         between: Awaited between two trials; returns the seconds that took.
+        independent: What does not matter to the outputs; None to find out.
     """
 
     def __init__(
@@ -152,12 +162,15 @@ class _Trials:
         buffers: Buffers,
         undo: contextlib.ExitStack,
         between: Between | None = None,
+        *,
+        independent: list[str] | None = None,
     ) -> None:
         self._reference = reference
         self._definition = definition
         self._buffers = buffers
         self._undo = undo
         self._between = between
+        self._known_independent = independent
         self._construct_seeds = {"constructor": new_seed(), "other seed": new_seed()}
         self._state_seed = new_seed()
         self._first_seed = new_seed()
@@ -243,6 +256,8 @@ class _Trials:
 
     async def _independent(self, first: Trial) -> list[str]:
         """Return the inputs and parameters that do not matter to the outputs, as far as that is tried."""
+        if self._known_independent is not None:  # finding out takes as long as making the trials
+            return self._known_independent
         try:
             reply = await self._reference.ask(
                 "dependence",

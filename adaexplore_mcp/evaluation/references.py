@@ -23,7 +23,7 @@ from adaexplore_mcp.evaluation.planning import examine
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.preparation import make_gpu_trials, make_trials, trial_count
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
-from adaexplore_mcp.evaluation.trials import Audit, TrialSet
+from adaexplore_mcp.evaluation.trials import SCHEDULE, Audit, TrialSet
 from adaexplore_mcp.models import Target, Workload
 
 __all__ = ["References", "again_if_lost", "sizes_in_words"]
@@ -127,13 +127,10 @@ class References:
         self, definition: Definition, workload: Workload, edits: Sizes, *, once: bool = False
     ) -> TrialSet:
         """Return the trials of a task at some sizes, in memory files, from those kept where possible."""
-        most = {"most": 1} if once else {}
-        make = partial(
-            again_if_lost,
-            partial(make_trials, self._pool, definition, workload, edits, target=self._target, **most),
-        )
+        most = 1 if once else len(SCHEDULE)
+        make = partial(make_trials, self._pool, definition, workload, edits, target=self._target, most=most)
         return await self._kept.get(
-            f"{definition.operation} {workload.model_dump_json()} {sorted(edits.items())}", make
+            f"{definition.operation} {workload.model_dump_json()} {sorted(edits.items())}", _anew(make)
         )
 
     async def trials_elsewhere(self, definition: Definition, plan: Plan) -> TrialSet | None:
@@ -147,9 +144,7 @@ class References:
     async def gpu_trials(self, definition: Definition, plan: Plan, place: Place) -> TrialSet:
         """Return the trials of a workload on a GPU, from those kept where possible; others go first between two that are made."""
         gpu = place.gpu
-        make = partial(
-            again_if_lost, partial(make_gpu_trials, self._pool, definition, plan, gpu, place.give_way)
-        )
+        make = _anew(partial(make_gpu_trials, self._pool, definition, plan, gpu, place.give_way))
         try:
             return await self._kept.get(_on_gpu(definition, plan, gpu), make)
         except DeviceFullError:
@@ -161,7 +156,7 @@ class References:
     async def trials_to_profile(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
         """Return one trial that is for profiles alone: what a profiler says may hold its inputs."""
         once = plan.model_copy(update={"once": True})
-        make = partial(again_if_lost, partial(make_gpu_trials, self._pool, definition, once, gpu))
+        make = _anew(partial(make_gpu_trials, self._pool, definition, once, gpu))
         return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
 
     def needs(self, definition: Definition, plan: Plan) -> int:
@@ -295,6 +290,15 @@ def sizes_in_words(workload: Workload) -> str:
 def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:
     """Return what tells the trials of a workload on a GPU from all others."""
     return f"{definition.operation} {plan.workload.model_dump_json()} {gpu.uuid}"
+
+
+def _anew(make: Callable[..., Awaitable[TrialSet]]) -> Callable[[TrialSet | None], Awaitable[TrialSet]]:
+    """Return what makes trials, or others in place of some: what makes no difference to the outputs is known of these."""
+
+    def made(before: TrialSet | None) -> Awaitable[TrialSet]:
+        return again_if_lost(partial(make, independent=None if before is None else before.independent))
+
+    return made
 
 
 async def again_if_lost(work: Callable[[], Awaitable[T]]) -> T:

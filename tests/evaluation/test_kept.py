@@ -24,7 +24,8 @@ class Maker:
         self.gpu, self.size, self.fails = gpu, size, fails
         self.made = []
 
-    async def __call__(self):
+    async def __call__(self, before):
+        self.before = before
         await anyio.sleep(0.01)
         if self.fails:
             self.fails -= 1
@@ -81,9 +82,11 @@ async def test_those_that_a_candidate_told_of_or_used_often_are_drawn_anew(kept)
         await kept.get("task", make)
     assert len(make.made) == 2
     assert make.made[0].closed
+    assert make.before is make.made[0]
     make.made[1].spent = True
     await kept.get("task", make)
     assert len(make.made) == 3
+    assert make.before is make.made[1]
 
 
 async def test_the_oldest_in_one_memory_go_when_that_is_full_but_never_the_latest(kept):

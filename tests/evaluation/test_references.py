@@ -5,6 +5,7 @@ import re
 import pytest
 from court import ADD, RIGHT, add, function, kernelbench
 
+from adaexplore_mcp.evaluation.task_process import TaskProcess
 from adaexplore_mcp.models import Policy, SizeRange, Workload
 from adaexplore_mcp.services.findings import findings
 
@@ -216,6 +217,28 @@ async def test_inputs_are_of_one_sign_and_zero_where_the_reference_takes_it(
     assert ("inputs all below zero" in names) == one_sign
     assert ("inputs times 0.01, some of them zero" in names) == zeros
     assert ("inputs times 0.01" in names) != zeros
+
+
+async def test_what_does_not_matter_is_found_out_once(court, monkeypatch):
+    task = function(
+        "N = 64\ndef op(x, w):\n    return x + 0 * w",
+        "[torch.randn(N, device=device), torch.randn(N, device=device)]",
+    )
+    (plan,) = await court.examined(task)
+    assert plan.independent == ["w"]
+    asked = []
+    ask = TaskProcess.ask
+    monkeypatch.setattr(
+        TaskProcess, "ask", lambda self, op, **fields: (asked.append(op), ask(self, op, **fields))[1]
+    )
+    references = court.evaluator.references
+    first = await references.trials(task, plan.workload, {})
+    first.spent = True
+    second = await references.trials(task, plan.workload, {})
+    assert second is not first
+    assert second.independent == ["w"]
+    assert "trial" in asked
+    assert "dependence" not in asked
 
 
 async def test_a_task_under_another_policy_has_the_same_trials_and_an_audit_of_its_own(court):
