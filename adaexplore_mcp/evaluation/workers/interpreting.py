@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.workers.cost import largest_grids
 from adaexplore_mcp.evaluation.workers.interpreter import Call, Interpreter, KernelError, NotInterpretable
+from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.spaces import HOST
 from adaexplore_mcp.evaluation.workers.standin import NotHere, StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
@@ -51,7 +52,7 @@ class InterpretingEngine:
             tune=request["tune"],
             poison=request["lanes"],
             order_seed=request["order_seed"],
-            stubbed=request["stubbed"],
+            omission=Omission.of(request["omit"]),
             before_launch=self._check_places,
         ) as seen:
             yield _Run(seen, self._standin)
