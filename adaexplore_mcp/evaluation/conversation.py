@@ -409,9 +409,9 @@ class Conversation:
         raise Decided
 
     def _take_findings(self, reply: Mapping[str, Any]) -> None:
-        known = {(each.kind, each.kernel, each.line) for each in self.seen.findings}
+        known = {(each.kind, each.kernel, each.line, each.atomics_used) for each in self.seen.findings}
         for each in findings(reply):
-            if (key := (each.kind, each.kernel, each.line)) not in known:
+            if (key := (each.kind, each.kernel, each.line, each.atomics_used)) not in known:
                 known.add(key)
                 self.seen.findings.append(each)
 
@@ -419,7 +419,7 @@ class Conversation:
         """Stop at an access outside of memory, or a certain race, even if the numbers came out right."""
         for each in self.seen.findings:
             check = FATAL_FINDINGS.get(each.kind)
-            # A launch that uses atomics may order its programs by them: then a race is reported, not judged.
+            # A launch that acts on its atomics may order its programs by them: then a race is reported, not judged.
             if check is not None and not (check == "race" and each.atomics_used):
                 evidence = {"detail": each.detail}
                 self._decide(Mismatch(check, trial, evidence, solid=True, kernel=each.kernel, line=each.line))
