@@ -303,6 +303,15 @@ class ModelNew(nn.Module):
         "rejected/patched",
         word="a mode was left on: Later",
     ),
+    attack(
+        "1 a launch on a stream that nothing waits for, which is told",
+        adding(
+            "side = torch.cuda.Stream()\nside.wait_stream(torch.cuda.current_stream())\n"
+            "with torch.cuda.stream(side): return right(x, y)"
+        ),
+        "correct",
+        word="kernel on a stream of its own",
+    ),
 ]
 
 ON_A_GPU = [

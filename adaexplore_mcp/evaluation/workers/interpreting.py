@@ -53,7 +53,7 @@ class InterpretingEngine:
             poison=request["lanes"],
             order_seed=request["order_seed"],
             omission=Omission.of(request["omit"]),
-            before_launch=self._check_places,
+            before_launch=self._before_launch,
         ) as seen:
             yield _Run(seen, self._standin)
 
@@ -70,12 +70,13 @@ class InterpretingEngine:
             return error, {}
         return error.__cause__ or error, {"kernel": error.kernel}
 
-    def _check_places(self, kernel: str, arguments: Mapping[str, object]) -> None:
-        """Refuse a launch on host memory, as Triton's launcher does.
+    def _before_launch(self, kernel: str, arguments: Mapping[str, object]) -> None:
+        """Note a launch, and refuse one on host memory, as Triton's launcher does.
 
         Raises:
             ValueError: An argument is a CPU tensor.
         """
+        self._standin.launched(kernel)
         for name, value in arguments.items():
             if isinstance(value, Tensor) and not self._standin.on_device(value):
                 msg = f"Pointer argument {name} of {kernel} cannot be accessed from Triton (cpu tensor?)"
@@ -92,6 +93,7 @@ class _Run:
 
     def returned(self) -> None:
         self._to_host += self._standin.to_host
+        self._standin.returned()
 
     def programs(self) -> int:
         return sum(launch.programs for launch in self._seen.launches)
