@@ -11,13 +11,14 @@ from typing import Any
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.conversation import Conversation, Decided, NumericsReport, same_layout
 from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
-from adaexplore_mcp.evaluation.trials import Trial
+from adaexplore_mcp.evaluation.trials import Trial, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["RightWithout", "WhoseWork"]
 
 STUBBED_FACTOR = 2.0
 STUBBED_S = 0.5  # for leaving out one kernel after the other
+CONSTRUCT_S = 2.0  # for constructing it once more
 MOST_STUBBED = 4
 MOST_CALLS_BEFORE = 24
 EVERY = "*"
@@ -71,7 +72,7 @@ class WhoseWork(Conversation):
                 seen.shares = self.seen.facts
             if any(self.first_programs.values()) or seen.facts.launches:
                 self.seen = NumericsReport(stage="run")
-                if self.weights != "constructor":
+                if self.weights != "constructor" and self.construct_s < CONSTRUCT_S:
                     await self._build()
                 await self._leave_out(seen, found)
         except (Decided, SessionEndedError, SessionTimeoutError, DeviceFullError, FrameError):
@@ -85,9 +86,10 @@ class WhoseWork(Conversation):
     async def _leave_out(self, seen: NumericsReport, found: list[RightWithout]) -> None:
         """Leave out the launches of all kernels, then of one after the other, and add what makes no difference."""
         kernels = list(seen.facts.launches)
-        first, *others = self._alike()
+        first, *others = self._alike(self.weights)
+        spare = (others or self.trials.named(self.weights)[1:])[-1:]
         less = [trial for trial in others if self.fewer_programs(trial)][-1:]
-        # One of the others is left for calls between.
+        # One of the others is left for calls between. Other weights have too few trials to tell what was kept.
         unused = [trial for trial in others if trial not in less][-1:0:-1]
         if less and len(others) > 1:
             found.append(RightWithout(less[0], programs=self.least_programs))
@@ -95,14 +97,14 @@ class WhoseWork(Conversation):
         if len(kernels) > 1 and len(kernels) * self.longest_call_s < STUBBED_S:
             groups += [[name] for name in kernels[:MOST_STUBBED]]
         for group in groups:
-            trial = unused[0] if unused else others[-1] if others else None
-            if trial is None or not self._affordable():
+            if not spare or not self._affordable():
                 break
-            without = RightWithout(trial, group)
+            without = RightWithout([*unused, *spare][0], group)
             if not await self._right_without(without, first):
                 continue
             if unused:
-                found.append(replace(without, trial=unused.pop(0)))
+                found.append(without)
+                del unused[0]
             # One that packs weights is launched once, and a name that was cut means no kernel.
             named, facts = kernels if group == [EVERY] else group, self.seen.facts
             if not seen.unused and set(named) <= set(facts.launches) and facts.left_out >= len(named):
@@ -119,7 +121,7 @@ class WhoseWork(Conversation):
         nothing else tells the two apart.
         """
         held_back = [without.trial for without in found]
-        first, *others = (trial for trial in self._alike() if trial not in held_back)
+        first, *others = (trial for trial in self._alike("constructor") if trial not in held_back)
         for number in range(min(calls, MOST_CALLS_BEFORE)):
             if not self._affordable():
                 return None
@@ -136,9 +138,9 @@ class WhoseWork(Conversation):
                 return without
         return None
 
-    def _alike(self) -> list[Trial]:
+    def _alike(self, weights: Weights) -> list[Trial]:
         """Return the trials that differ in the elements of tensors alone: what is made by a number or a shape may be kept."""
-        first, *others = self.trials.named("constructor")
+        first, *others = self.trials.named(weights)
         return [first, *(trial for trial in others if same_layout(first, trial))]
 
     async def _right_without(self, without: RightWithout, other: Trial) -> bool:
