@@ -142,7 +142,7 @@ class Finding:
         kernel: Its name.
         line: In the candidate's source, from 1.
         detail: One sentence.
-        atomics_used: The launch used atomics, so a race may be synchronised by them.
+        atomics_used: The launch acted on what its atomics gave back, so a race may be synchronised by them.
     """
 
     kind: str

@@ -26,7 +26,7 @@ from adaexplore_mcp.evaluation.session import EndReport, Session
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
 
-__all__ = ["Conversation", "Decided", "NumericsReport", "Setting"]
+__all__ = ["Conversation", "Decided", "NumericsReport", "Setting", "same_layout"]
 
 STILL_S = (
     6.0  # a call without progress for this long hangs, or is in one very slow program: the two look alike
@@ -164,7 +164,8 @@ class Conversation:
         self.report = setting.report
         self.slots: dict[int, tuple[Trial, int]] = {}
         self.lanes = "nan"
-        self.launching: set[int] = set()
+        self.first_programs: dict[int, int] = {}
+        self.least_programs: dict[int, int] = {}
         self.fresh = True
         self.weights: Weights = "constructor"
         self.longest_call_s = 0.0
@@ -267,7 +268,7 @@ class Conversation:
     async def _put(self, trial: Trial, slot: int) -> int | None:
         """Put a trial's inputs into a slot: at the addresses used before, where the layout is the same."""
         known = self.slots.get(slot)
-        if known is not None and _same_layout(known[0], trial):
+        if known is not None and same_layout(known[0], trial):
             if trial.inputs.file is not None:
                 await self.buffers.refill(known[1], trial.inputs)
             self.slots[slot] = trial, known[1]
@@ -292,7 +293,7 @@ class Conversation:
         order_seed: int | None = None,
         limit_s: float = 0.0,
         required: bool = False,
-        stubbed: Sequence[str] = (),
+        omit: Mapping[str, Any] | None = None,
         timed: bool = False,
     ) -> None:
         """Call the candidate once and have the outputs judged; a required call has a limit of its own."""
@@ -317,14 +318,14 @@ class Conversation:
                 limit_s=limit_s,
                 detail=detail,
                 measure=detail and self.setting.measure,
-                stubbed=list(stubbed),
+                omit=omit,
                 timed=timed,
                 room=room,
                 timeout_s=left,
             )
             self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)
             self.seen.calls += 1
-            if detail or timed or stubbed:
+            if detail or timed or omit:
                 self.seen.facts = CallFacts.of(answer)
             if detail:
                 self.seen.other_layout = other_layout(trial, check_entries(answer.get("outputs")))
@@ -332,20 +333,24 @@ class Conversation:
             # First what says where the fault is; the numbers only say that there is one.
             self._fatal_findings(name or trial.name)
             await self._judge(trial, answer, file, name=name or trial.name, poison=poison, inputs=inputs)
-        # A graph that is replayed on a GPU launches without Triton; there other values at the same addresses tell.
-        # And some values leave nothing to launch: what counts is that others of the same values did.
-        ran = not self.interpreted or number(answer, "programs_run") > 0
-        launched_before = id(trial) in self.launching
-        if (
-            ran and not self.fresh
-        ):  # a first call may launch what later ones need not: to pack, to fill a table
-            self.launching.add(id(trial))
+        if config is None and not (tune or omit):
+            self._count(trial, number(answer, "programs_run"))
         self.fresh = False
-        if launched_before and not ran and not stubbed:
-            text = "it launched nothing, as it did for the same values before: a cached result"
-            self._decide(Mismatch("stale_output", name or trial.name, {"detail": text}, solid=True))
         if answer.get("reuses") is True:
             await self._again(self.trials.named("constructor")[0])
+
+    def _count(self, trial: Trial, programs: int) -> None:
+        """Keep how many programs ran for some values at first, and the fewest that did later."""
+        known = id(trial)
+        if known in self.least_programs:
+            self.least_programs[known] = min(self.least_programs[known], programs)
+        else:  # what the first call of all launches beside may be for all others: to pack, to fill a table
+            self.least_programs[known] = programs
+            self.first_programs[known] = 0 if self.fresh else programs
+
+    def fewer_programs(self, trial: Trial) -> bool:
+        """Tell whether fewer programs ran for some values than when they came for the first time."""
+        return self.least_programs.get(id(trial), 0) < self.first_programs.get(id(trial), 0)
 
     async def _again(self, first: Trial) -> None:
         """Look at the outputs of the first call again: a later call must not have overwritten them."""
@@ -404,9 +409,9 @@ class Conversation:
         raise Decided
 
     def _take_findings(self, reply: Mapping[str, Any]) -> None:
-        known = {(each.kind, each.kernel, each.line) for each in self.seen.findings}
+        known = {(each.kind, each.kernel, each.line, each.atomics_used) for each in self.seen.findings}
         for each in findings(reply):
-            if (key := (each.kind, each.kernel, each.line)) not in known:
+            if (key := (each.kind, each.kernel, each.line, each.atomics_used)) not in known:
                 known.add(key)
                 self.seen.findings.append(each)
 
@@ -414,13 +419,13 @@ class Conversation:
         """Stop at an access outside of memory, or a certain race, even if the numbers came out right."""
         for each in self.seen.findings:
             check = FATAL_FINDINGS.get(each.kind)
-            # A launch that uses atomics may order its programs by them: then a race is reported, not judged.
+            # A launch that acts on its atomics may order its programs by them: then a race is reported, not judged.
             if check is not None and not (check == "race" and each.atomics_used):
                 evidence = {"detail": each.detail}
                 self._decide(Mismatch(check, trial, evidence, solid=True, kernel=each.kernel, line=each.line))
 
 
-def _same_layout(one: Trial, other: Trial) -> bool:
+def same_layout(one: Trial, other: Trial) -> bool:
     """Tell whether one trial's inputs can take the place of another's, byte by byte."""
     a, b = one.inputs.message, other.inputs.message
     return bool(a["table"] == b["table"] and a["storages"] == b["storages"] and a["tree"] == b["tree"])

@@ -16,7 +16,7 @@ from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Sett
 from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Trial, TrialSet
-from adaexplore_mcp.evaluation.whose_work import WhoseWork
+from adaexplore_mcp.evaluation.whose_work import RightWithout, WhoseWork
 from adaexplore_mcp.evaluation.wire import FrameError
 
 __all__ = ["NumericsReport", "Setting", "run_numerics"]
@@ -59,6 +59,7 @@ async def run_numerics(
     """
     started = time.monotonic()
     seen = NumericsReport()
+    right_without: list[RightWithout] = []
     async with setting.buffers.candidate() as session:
         run = Calls(setting, session, candidate, trials, seen)
         try:
@@ -68,7 +69,7 @@ async def run_numerics(
                 if elsewhere is not None and run.cheap:
                     await _elsewhere(setting, session, candidate, elsewhere, seen)
                 if not once:
-                    await run.who_did_the_work()
+                    right_without = await run.who_did_the_work()
         except SessionTimeoutError as error:
             seen.timed_out_s = setting.timeout_s
             seen.slow = run.slow()
@@ -89,6 +90,8 @@ async def run_numerics(
         finally:
             run.close()
         seen.report = await session.end()
+    if right_without and seen.clean:
+        await _keeps_results(setting, candidate, trials, run, right_without)
     seen.seconds = time.monotonic() - started
     return seen
 
@@ -114,6 +117,33 @@ async def _elsewhere(
         right.elsewhere = str(seen.mismatch.evidence.get("detail") or seen.mismatch.check)
     elif seen.failure is not None and seen.failure.kind not in {"limit", "memory", "no_space"}:
         right.elsewhere = f"{seen.failure.type}: {quoted(seen.failure.message)}"
+
+
+async def _keeps_results(
+    setting: Setting,
+    candidate: Candidate,
+    trials: TrialSet,
+    before: "Calls",
+    right_without: Sequence[RightWithout],
+) -> None:
+    """Tell a candidate that keeps its results from one that does not need some of its launches, in a new process."""
+    kept = None
+    with contextlib.suppress(DeviceFullError):  # the verdict stands, if nothing more can be told
+        async with setting.buffers.candidate() as session:
+            run = Calls(setting, session, candidate, trials, NumericsReport())
+            run.lanes = before.lanes
+            try:
+                with contextlib.suppress(Decided, SessionTimeoutError, SessionEndedError, FrameError):
+                    await run.first()
+                    kept = await run.kept_without(right_without, before.seen.calls)
+            finally:
+                run.close()
+            if run.seen.integrity.misconduct:
+                before.seen.integrity = run.seen.integrity
+            await session.end()
+    if kept is not None:
+        text = f"{kept} it is right for values that it has seen before, and wrong for others: a cached result"
+        before.seen.mismatch = Mismatch("stale_output", kept.trial.name, {"detail": text}, solid=True)
 
 
 class Calls(WhoseWork):

@@ -2,7 +2,7 @@
 
 import pytest
 from attacks import KERNEL, ON_GPU, adding, attack, honest
-from court import ADD, RIGHT, function, kernelbench
+from court import ADD, RIGHT, add, function, kernelbench
 
 from adaexplore_mcp.services.findings import findings
 
@@ -46,6 +46,11 @@ AFFINE = kernelbench(
             return self.norm(self.linear(x))
     """,
     "[torch.randn(8, 16)]",
+)
+FORBID = add(policy={"library_ops": "forbid"})
+SCALED = function(
+    "N = 96\ndef op(x, n):\n    return x * n",
+    "[torch.randn(N, device=device), int(torch.randint(1, 99, ()))]",
 )
 ROWS = function("N = 64\ndef op(x):\n    return torch.softmax(x, -1)", "[torch.randn(16, N, device=device)]")
 EMPTY = function(
@@ -111,6 +116,43 @@ def op(x, y):
     kernel[lambda meta: (triton.cdiv(x.numel(), meta["B"]),)](x, y, z, x.numel())
     return z
 """
+
+
+HASHING = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def digest(x_ptr, h_ptr, n, B: tl.constexpr):
+    o = tl.arange(0, B)
+    v = tl.load(x_ptr + o, mask=o < n, other=0.0).to(tl.int32, bitcast=True).to(tl.int64)
+    tl.store(h_ptr, tl.sum(v * (2 * o + 1), 0))
+
+@triton.jit
+def kernel(x_ptr, y_ptr, z_ptr, h_ptr, n, HASH: tl.constexpr, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+    if HASH:
+        tl.store(h_ptr, tl.sum(x.to(tl.int32, bitcast=True).to(tl.int64) * (2 * o + 1), 0))
+    else:
+        tl.store(z_ptr + o, x + tl.load(y_ptr + o, mask=o < n, other=0.0), mask=o < n)
+
+KEPT = {}
+def op(x, y):
+    h = torch.empty((), dtype=torch.int64, device=x.device)
+    MAKE
+    key = h.item()
+    if key not in KEPT:
+        KEPT[key] = torch.empty_like(x)
+        kernel[(3,)](x, y, KEPT[key], h, x.numel(), HASH=False, BLOCK=32)
+    return KEPT[key].clone()
+"""
+
+
+def hashed(make):
+    """Return a candidate that keeps its results under a key of `x` that a launch puts into `h`."""
+    return HASHING.replace("MAKE", make)
 
 
 CUBE = function("N = 96\ndef op(x, y):\n    return x * x * x * y", ADD_INPUTS)
@@ -346,6 +388,57 @@ ATTACKS = [
         "rejected/stale_output",
     ),
     attack(
+        "12 cached by content, under a key that a kernel of its own makes",
+        hashed("digest[(1,)](x, h, x.numel(), B=128)"),
+        "rejected/stale_output",
+        task=FORBID,
+    ),
+    attack(
+        "12 cached by content, under a key that the kernel that does the work makes",
+        hashed("kernel[(1,)](x, x, x, h, x.numel(), HASH=True, BLOCK=128)"),
+        "rejected/stale_output",
+    ),
+    attack(
+        "12 cached by content, where a number belongs to it",
+        KERNEL
+        + """
+KEPT = {}
+def op(x, n):
+    key = n, *x.tolist()
+    if key not in KEPT: KEPT[key] = right(x * n, torch.zeros_like(x))
+    return KEPT[key].clone()
+""",
+        "rejected/stale_output",
+        task=SCALED,
+    ),
+    attack(
+        "12 cached by content, from the second call on",
+        adding(
+            "key = tuple(x.tolist())\ncalls.append(0)\nif len(calls) < 2: return x + y\n"
+            "if key not in kept: kept[key] = right(x, y)\nreturn kept[key].clone()",
+            before="kept, calls = {}, []\n",
+        ),
+        "rejected/stale_output",
+    ),
+    attack(
+        "12 a few results cached by content, beside a launch in every call",
+        adding(
+            "key = x.tolist()\nfor k, z in kept:\n    if k == key:\n        right(x[:8], y[:8])\n        return z.clone()\n"
+            "z = right(x, y)\nkept[:] = [*kept, (key, z.clone())][-3:]\nreturn z",
+            before="kept = []\n",
+        ),
+        "rejected/stale_output",
+    ),
+    attack(
+        "12 cached by content, beside a launch in every call of just as many programs",
+        adding(
+            "key = tuple(x.tolist())\nif key in kept:\n    right(x, y)\n    return kept[key].clone()\n"
+            "kept[key] = right(x, y)\nreturn kept[key].clone()",
+            before="kept = {}\n",
+        ),
+        "rejected/stale_output",
+    ),
+    attack(
         "17 skips inputs that are small, in a module with weights",
         affine("F.layer_norm(x, (16,), self.norm.weight, self.norm.bias) * (x.std() > 0.3)"),
         "incorrect/values|nonfinite",
@@ -416,6 +509,12 @@ ON_A_GPU = [
         f"{KERNEL}graphs, kept = [], []\ndef op(x, y):{GRAPH.replace('UPDATE', 'pass')}",
         "rejected/stale_output",
     ),
+    attack("12 cached by content", kept("tuple(x.tolist())", copy=".clone()"), "rejected/stale_output"),
+    attack(
+        "12 cached by content, under a key that a kernel of its own makes",
+        hashed("digest[(1,)](x, h, x.numel(), B=128)"),
+        "rejected/stale_output",
+    ),
     attack(
         "14 recycled GPU memory",
         adding("for _ in range(8): z = torch.empty_like(x)\nreturn z"),
@@ -472,6 +571,45 @@ HONEST = [
     honest(
         "12 values that leave nothing to launch",
         adding("if float(x[0]) < 0: return x + y\nreturn right(x, y)"),
+    ),
+    honest(
+        "12 a table for each number that it is called with",
+        KERNEL
+        + """
+TABLES = {}
+def op(x, n):
+    if n not in TABLES:
+        TABLES[n] = right(torch.full_like(x, n), torch.zeros_like(x))
+    return x * TABLES[n]
+""",
+        task=SCALED,
+    ),
+    honest(
+        "12 two kernels tried in turns, and then the better one",
+        adding(
+            "calls.append(0)\nreturn right(x, y) if len(calls) > 5 or len(calls) % 2 else other(x, y)",
+            before=KERNEL.replace("kernel", "other_kernel").replace("right = op", "other = op")
+            + "\ncalls = []\n",
+        ),
+    ),
+    honest(
+        "12 torch and a kernel tried in turns, and then torch",
+        adding(
+            "calls.append(0)\nif len(calls) > 6: return x + y\nreturn right(x, y) if len(calls) % 2 else x + y",
+            before="calls = []\n",
+        ),
+    ),
+    honest(
+        "12 a table made by a launch of the third call, and work by torch",
+        adding(
+            "calls.append(0)\nif len(calls) == 3: table.append(right(torch.ones_like(x), torch.zeros_like(x)))\n"
+            "return x * table[0] + y if table else x + y",
+            before="calls, table = [], []\n",
+        ),
+    ),
+    honest(
+        "12 a launch whose results nobody uses, for some values",
+        adding("if float(x[1]) < 0: right(x, y)\nreturn x + y"),
     ),
     honest(
         "11 a table made by the first call's launch",

@@ -120,6 +120,36 @@ ARRIVAL = IMPORTS + textwrap.dedent("""
         return z
 """)
 
+SEGMENTS = function(
+    "N = 40\ndef op(x, i):\n    s = x.new_zeros(8).index_add_(0, i, x)\n"
+    "    return s / torch.bincount(i, minlength=8).clamp(min=1)",
+    "[torch.randn(N, device=device), torch.randint(0, 8, (N,), device=device)]",
+)
+SEGMENT_MEAN = IMPORTS + textwrap.dedent("""
+    @triton.jit
+    def kernel(x, i, s, c):
+        p = tl.program_id(0)
+        i = tl.load(i + p)
+        tl.atomic_add(c + i, 1)
+        ADD
+
+    def op(x, i):
+        s, c = x.new_zeros(8), torch.zeros(8, dtype=torch.int32, device=x.device)
+        kernel[(x.numel(),)](x, i, s, c)
+        return s / c.clamp(min=1)
+""")
+
+
+def ordered(body):
+    """Return a candidate `op(x)` as `total` does, whose programs also have `flags`, and `parts` to themselves."""
+    source = total(body, launch="kernel[(3,)](x, z, flags, parts, x.numel(), B=32)")
+    return source.replace("def kernel(x, z, n", "def kernel(x, z, flags, parts, n").replace(
+        "    kernel[(3,)]",
+        "    flags, parts = torch.zeros(4, dtype=torch.int32, device=x.device), torch.zeros(4, device=x.device)\n"
+        "    kernel[(3,)]",
+    )
+
+
 ATTACKS = [
     attack("31 adds into its input", op("x.add_(y).clone()", "x, y"), "incorrect/input_mutated"),
     attack(
@@ -240,6 +270,24 @@ ATTACKS = [
         task=SUM,
     ),
     attack(
+        "35 an update that is lost, beside an atomic of no consequence",
+        ordered("tl.atomic_add(flags, 1)\ntl.store(z, tl.load(z) + part)"),
+        "incorrect/race",
+        task=SUM,
+    ),
+    attack(
+        "35 an update that is lost, beside an atomic whose answer is kept and not looked at",
+        ordered("before = tl.atomic_add(flags, 1)\ntl.store(z, tl.load(z) + part)"),
+        "incorrect/race",
+        task=SUM,
+    ),
+    attack(
+        "35 counts by atomics, and sums without",
+        SEGMENT_MEAN.replace("ADD", "tl.store(s + i, tl.load(s + i) + tl.load(x + p))"),
+        "incorrect/race",
+        task=SEGMENTS,
+    ),
+    attack(
         "35 results put down in the order of arrival",
         ARRIVAL,
         "incorrect/program_order",
@@ -282,6 +330,38 @@ HONEST = [
     honest("34 strides looked at", op("torch.add(x, y)", "x, y"), task=WINDOW),
     honest("34 outputs in a list", op("[x * 2, x > 0]"), task=PAIR),
     FLOAT_ATOMICS,
+    honest(
+        "35 counts and sums by atomics",
+        SEGMENT_MEAN.replace("ADD", "tl.atomic_add(s + i, tl.load(x + p))"),
+        task=SEGMENTS,
+    ),
+    honest(
+        "35 sums under a lock, which is told",
+        ordered(
+            "while tl.atomic_cas(flags, 0, 1) == 1:\n    pass\n"
+            "tl.store(z, tl.load(z) + part)\ntl.atomic_xchg(flags, 0)"
+        ),
+        task=SUM,
+        word="race in kernel",
+    ),
+    honest(
+        "35 parts, which the program that comes last adds up",
+        ordered(
+            "tl.store(parts + i, part)\nif tl.atomic_add(flags, 1) == 2:\n"
+            "    tl.store(z, tl.load(parts) + tl.load(parts + 1) + tl.load(parts + 2))"
+        ),
+        task=SUM,
+        word="race in kernel",
+    ),
+    honest(
+        "35 each program waits for the one before, by a flag that it loads",
+        ordered(
+            "if i > 0:\n    while tl.load(flags + i - 1, volatile=True) == 0:\n        pass\n"
+            "tl.store(z, tl.load(z) + part)\ntl.atomic_xchg(flags + i, 1)"
+        ),
+        task=SUM,
+        word="race in kernel",
+    ),
     honest(
         "35 counts by atomics",
         HISTOGRAM_KERNEL.replace("ADD", "tl.atomic_add(z + v, 1, mask=o < n)"),

@@ -13,8 +13,9 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
 * `weights`: `state` with its file: copies tensors into parameters and buffers of the same name and shape.
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
 * `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `order_seed` (of its
-  programs), `limit_s`, `detail`, `measure` (what torch does itself), `stubbed` (kernels whose launches do nothing), `timed`
-  (how long the device works for its kernels and for torch's), with memory for the outputs of `room` bytes: one call.
+  programs), `limit_s`, `detail`, `measure` (what torch does itself), `omit` (launches that do nothing:
+  see `omission`), `timed` (how long the device works for its kernels and for torch's), with memory for the outputs of `room`
+  bytes: one call.
   `{"progress": {...}}` comes once a second before its reply.
 * `again`, with memory for them: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
@@ -268,7 +269,7 @@ class CandidateProcess:
             self.first_outputs
         ):  # which are kept alive, so no allocator reuses them
             reply["reuses"] = True
-        if request["detail"] or request["timed"] or request["stubbed"]:
+        if request["detail"] or request["timed"] or request["omit"]:
             facts |= seen.facts()
         return reply | facts | {"findings": self.findings()}
 

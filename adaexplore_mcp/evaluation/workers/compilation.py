@@ -95,6 +95,7 @@ class _Compilation:
             files=[self.file],
             jobs=request.get("jobs", 1),
             launchers=request.get("launchers", False),
+            on_launch=standin.launched,
         )
         reply: dict[str, Any] = {}
         # Everything is caught, SystemExit and KeyboardInterrupt too: what a stranger's code raises is an answer.
@@ -132,6 +133,7 @@ class _Compilation:
         self.phase = "run"
         inputs = standin.place(self._decoded(request["inputs"]))
         _, cost = measure(lambda: function(*inputs["args"], **inputs["kwargs"]))
+        standin.returned()
         return library_work(cost)
 
     def _decoded(self, message: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any value of a task

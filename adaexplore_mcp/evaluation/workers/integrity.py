@@ -7,12 +7,16 @@ that does it is not measured honestly, and a search must not reward it.
 
 import _thread
 import json
+import math
 import os
+import random
 import signal
+import statistics
 import subprocess
 import sys
 import threading
 import time
+import timeit
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,27 +28,44 @@ import torch
 import triton
 import triton.testing
 from torch.utils._device import DeviceContext
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction, KernelInterface
 
 __all__ = ["Watch"]
 
-# What harnesses compare, draw, time and count with. A change in any of these is never part of a kernel.
+# What harnesses compare, draw, time, launch and count with, and what references compute with. A change in any of these is never part of a kernel.
 WATCHED: Mapping[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
     "torch.cuda": torch.cuda,
     "torch.testing": torch.testing,
     "torch.nn.functional": torch.nn.functional,
+    "torch.nn.init": torch.nn.init,
     "torch.nn.Module": torch.nn.Module,
     "torch.autograd": torch.autograd,
+    "torch.fft": torch.fft,
+    "torch.linalg": torch.linalg,
+    "torch.profiler": torch.profiler,
     "torch.random": torch.random,
+    "torch.special": torch.special,
     "triton.testing": triton.testing,
+    "triton.runtime.Autotuner": Autotuner,
+    "triton.runtime.Heuristics": Heuristics,
+    "triton.runtime.JITFunction": JITFunction,
+    "triton.runtime.KernelInterface": KernelInterface,
+    "math": math,
+    "random": random,
+    "statistics": statistics,
     "time": time,
+    "timeit": timeit,
     "numpy": np,
     "numpy.testing": np.testing,
     "os": os,
     "json": json,
 }
 CLOCKS = ("Event", "Stream", "CUDAGraph")
+COMPUTES = ("forward", "__call__")
+"""Methods of every class of torch.nn's modules that are watched."""
 HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -147,6 +168,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._bindings = list(_bindings())
+        self._classes = [(name, holder, type(holder)) for name, holder in WATCHED.items()]
         self._hooks = dict(_hooks())
         self._machinery = list(_machinery())
         self._modes = _modes()
@@ -191,13 +213,20 @@ class Watch:
         return noticed
 
     def patched(self, *, thorough: bool = False) -> list[str]:
-        """Return the names that no longer mean what they meant, such as torch.allclose; takes about 0.5 ms.
+        """Return the names that no longer mean what they meant, such as torch.allclose; takes 1 to 2 ms.
 
         Args:
             thorough: Look at Triton's language and at what runs candidates here, too; takes several ms.
         """
         bindings = [*self._bindings, *self._machinery] if thorough else self._bindings
-        changed = [binding.name for binding in bindings if binding.changed()]
+        changed = [
+            each.name
+            for each in bindings
+            # Most are what they were and have no code of Python: a call for each would take twice as long.
+            if (each.code is not None or each.names.get(each.key, MISSING) is not each.value)
+            and each.changed()
+        ]
+        changed += [f"{name} (its class)" for name, holder, kind in self._classes if type(holder) is not kind]
         if left := [name for mode, name in _modes().items() if mode not in self._modes]:
             changed.append(f"torch's dispatcher (a mode was left on: {left[0]})")
         changed += [name for name, (hooks, count) in self._hooks.items() if len(hooks) != count]
@@ -222,6 +251,22 @@ def _bindings() -> Iterator[_Binding]:
             for name in dir(holder):
                 if name not in names and not name.startswith("__"):
                     yield _Binding(f"{prefix}.{name}", names, name, MISSING, None)
+        elif sys.modules.get(prefix) is holder:  # another module may take its place
+            yield _Binding(f"sys.modules[{prefix!r}]", sys.modules, prefix, holder, None)
+    yield from _forwards()
+
+
+def _forwards() -> Iterator[_Binding]:
+    """Yield what the classes of torch.nn's modules, and those that they inherit from, compute with."""
+    public = [value for value in vars(torch.nn).values() if isinstance(value, type)]
+    modules = [kind for kind in public if issubclass(kind, torch.nn.Module) and kind is not torch.nn.Module]
+    for kind in dict.fromkeys(base for module in modules for base in module.__mro__):
+        if kind in (torch.nn.Module, object):
+            continue
+        name = f"torch.nn.{kind.__name__}" if kind in public else f"{kind.__module__}.{kind.__qualname__}"
+        for method in COMPUTES:
+            value = vars(kind).get(method, MISSING)
+            yield _Binding(f"{name}.{method}", vars(kind), method, value, getattr(value, "__code__", None))
 
 
 def _machinery() -> Iterator[_Binding]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.workers.cost import largest_grids
 from adaexplore_mcp.evaluation.workers.interpreter import Call, Interpreter, KernelError, NotInterpretable
+from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.spaces import HOST
 from adaexplore_mcp.evaluation.workers.standin import NotHere, StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
@@ -51,8 +52,8 @@ class InterpretingEngine:
             tune=request["tune"],
             poison=request["lanes"],
             order_seed=request["order_seed"],
-            stubbed=request["stubbed"],
-            before_launch=self._check_places,
+            omission=Omission.of(request["omit"]),
+            before_launch=self._before_launch,
         ) as seen:
             yield _Run(seen, self._standin)
 
@@ -69,12 +70,13 @@ class InterpretingEngine:
             return error, {}
         return error.__cause__ or error, {"kernel": error.kernel}
 
-    def _check_places(self, kernel: str, arguments: Mapping[str, object]) -> None:
-        """Refuse a launch on host memory, as Triton's launcher does.
+    def _before_launch(self, kernel: str, arguments: Mapping[str, object]) -> None:
+        """Note a launch, and refuse one on host memory, as Triton's launcher does.
 
         Raises:
             ValueError: An argument is a CPU tensor.
         """
+        self._standin.launched(kernel)
         for name, value in arguments.items():
             if isinstance(value, Tensor) and not self._standin.on_device(value):
                 msg = f"Pointer argument {name} of {kernel} cannot be accessed from Triton (cpu tensor?)"
@@ -91,6 +93,7 @@ class _Run:
 
     def returned(self) -> None:
         self._to_host += self._standin.to_host
+        self._standin.returned()
 
     def programs(self) -> int:
         return sum(launch.programs for launch in self._seen.launches)

@@ -100,6 +100,7 @@ class Compiler:
         files: Iterable[str | Path] = (),
         jobs: int = 1,
         launchers: bool = False,
+        on_launch: Callable[[str], None] = lambda kernel: None,  # noqa: ARG005 - nothing to do
     ) -> Session:
         """Begin to keep account of builds and launches; use it as a context around the candidate.
 
@@ -119,6 +120,7 @@ class Compiler:
             configurations_limit_s=configurations_limit_s,
             files=files,
             jobs=jobs,
+            on_launch=on_launch,
             on_leave=self._end_session,
         )
         self._launchers = Launchers(wanted=launchers)
@@ -326,6 +328,7 @@ class Compiler:
     def _record_launch(self, launch: Launch) -> None:
         if self._session is not None:
             self._session.launches.append(launch)
+            self._session.on_launch(launch.kernel)
 
     def _prune(self, prune: Callable[..., Any]) -> Callable[..., Any]:
         """Return what takes the place of an autotuner's `prune_configs`: it also notes which are about to be tried."""

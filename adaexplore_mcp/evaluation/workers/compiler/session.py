@@ -28,6 +28,7 @@ class Session:
             once one of them is built.
         files: The author's files, for errors in helper functions that live in another file than their kernel.
         jobs: How many of an autotuner's configurations are compiled side by side; limits then count the time that passes.
+        on_launch: Is called with the kernel's name after each launch.
         on_leave: Is called when the context is left, with whether all went well in it.
     """
 
@@ -40,6 +41,7 @@ class Session:
         configurations_limit_s: float = 60.0,
         files: Iterable[str | Path] = (),
         jobs: int = 1,
+        on_launch: Callable[[str], None] = lambda kernel: None,  # noqa: ARG005 - nothing to do
         on_leave: Callable[[bool], None] = lambda well: None,  # noqa: ARG005 - nothing to do
     ) -> None:
         self.time_limit_s = time_limit_s
@@ -64,6 +66,7 @@ class Session:
         self._rank = 0
         self._tries: list[bool] = []
         self._tried: list[tuple[str, list[bool]]] = []
+        self.on_launch = on_launch
         self._on_leave = on_leave
 
     @property

@@ -19,6 +19,7 @@ from adaexplore_mcp.evaluation.workers.cuda.start import restore_flags, tf32_is_
 from adaexplore_mcp.evaluation.workers.cuda.times import DeviceTimes
 from adaexplore_mcp.evaluation.workers.failures import MESSAGE_CHARACTERS, shorten
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME
+from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.spaces import DeviceSpace
 from adaexplore_mcp.evaluation.workers.tuning import quick_autotuners
 
@@ -96,7 +97,7 @@ class CudaEngine:
             notes=self._notes,
             one_by_one=request["detail"],
             good=self._good,
-            stubbed=request["stubbed"],
+            omission=Omission.of(request["omit"]),
             times=times,
             over=(timing := contextlib.ExitStack()).close,
         )

@@ -6,7 +6,7 @@ The driver's launcher is wrapped, so every launch is seen whatever way it was ma
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import triton
 
 from adaexplore_mcp.evaluation.workers.cost import largest_grids
 from adaexplore_mcp.evaluation.workers.cuda.times import DeviceTimes
+from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.tuning import Tuning, direct_autotuners
 
 __all__ = ["Launch", "Launches", "Recorder"]
@@ -52,7 +53,7 @@ class Launches:
         notes: Sentences for the report, shared by all calls.
         one_by_one: Wait after every launch, so that a fault is known for one kernel.
         good: See `workers.tuning.Tuning`.
-        stubbed: Kernels whose launches do nothing.
+        omission: Launches that do nothing.
         times: Told of the device's work for launches; None where nobody asks.
         over: Called when the candidate's code has ended.
     """
@@ -65,7 +66,7 @@ class Launches:
         notes: Sequence[str] = (),
         one_by_one: bool = False,
         good: Mapping[str, Sequence[bool]] | None = None,
-        stubbed: Collection[str] = (),
+        omission: Omission | None = None,
         times: DeviceTimes | None = None,
         over: Callable[[], None] = lambda: None,
     ) -> None:
@@ -73,10 +74,9 @@ class Launches:
         self.autotuned: dict[str, int] = {}
         self.tuning = Tuning(self.autotuned, config, tune=tune, good=good)
         self.one_by_one = one_by_one
-        self.stubbed = stubbed
+        self.omission = omission or Omission()
         self.times = times
         self.told = 0
-        self.left_out = 0
         self._notes = notes
         self._over = over
 
@@ -111,7 +111,7 @@ class Launches:
             "grids": largest_grids((launch.kernel, launch.grid) for launch in self.launches),
             "autotuned": dict(self.autotuned),
             "notes": list(self._notes),
-            "left_out": self.left_out,
+            "left_out": self.omission.count,
             **({} if self.times is None else self.times.facts()),
         }
 
@@ -173,8 +173,7 @@ class _Launcher:
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> Any:  # noqa: ANN401 - as Triton's
         self._recorder.before(self._name, (x, y, z))
         current = self._recorder.current
-        if self._name in current.stubbed:
-            current.left_out += 1
+        if current.omission.takes(self._name, (x, y, z)):
             return None
         with contextlib.nullcontext() if current.times is None else current.times.own():
             result = self._launcher(x, y, z, *arguments)

@@ -108,8 +108,8 @@ class Finding:
         program: The first program that did it.
         detail: One sentence about the first time.
         count: How many times it happened, counted once per operation and program.
-        atomics_used: Whether the launch had used atomics before: it may synchronise by them, in ways that a
-            sequential run cannot see.
+        atomics_used: Whether the launch had used atomics before, and acted on what one gave back or waited in
+            a loop: it may synchronise by them, in ways that a sequential run cannot see.
     """
 
     kind: FindingKind
@@ -177,12 +177,15 @@ class Call:
         self.note(sentence)
         return NotInterpretable(sentence)
 
-    def seen(self, kind: FindingKind, kernel: str, file: str, line: int) -> bool:
+    def seen(
+        self, kind: FindingKind, kernel: str, file: str, line: int, *, atomics_used: bool = True
+    ) -> bool:
         """Count a repetition; False says that a new finding has to be added."""
         known = self._index.get((kind, kernel, file, line))
         if known is None:
             return False
         known.count += 1
+        known.atomics_used &= atomics_used
         return True
 
     def add(self, finding: Finding) -> None:

@@ -8,12 +8,14 @@ from adaexplore_mcp.evaluation.workers.interpreter.numbers import NUMPY_DTYPES, 
 from adaexplore_mcp.evaluation.workers.interpreter.versions import stock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from adaexplore_mcp.evaluation.workers.interpreter.regions import Region
     from adaexplore_mcp.evaluation.workers.interpreter.versions import tl
 
-__all__ = ["Handle", "numpy_dtype"]
+__all__ = ["Answer", "Handle", "numpy_dtype"]
 
 
 class Handle(stock.TensorHandle):  # type: ignore[misc]  # Triton is untyped
@@ -49,6 +51,27 @@ class Handle(stock.TensorHandle):  # type: ignore[misc]  # Triton is untyped
 
     def set_attr(self, key: str, value: object) -> None:
         """Ignore alignment hints: they promise something and change nothing."""
+
+
+class Answer(Handle):
+    """What an atomic operation gave back; whoever looks at its lanes may act on what other programs did.
+
+    Args:
+        handle: The value.
+        on_use: Called when anything reads the lanes.
+    """
+
+    __slots__ = ("_lanes", "_on_use")
+
+    def __init__(self, handle: Handle, on_use: Callable[[], None]) -> None:
+        self._lanes, self._on_use = handle.data, on_use
+        self.dtype, self.origin = handle.dtype, handle.origin
+
+    @property
+    def data(self) -> Array:  # type: ignore[override]  # a slot there
+        """Return the lanes, and say that they are used."""
+        self._on_use()
+        return self._lanes
 
 
 def numpy_dtype(dtype: tl.dtype) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adaexplore_mcp.evaluation.workers.interpreter.frontend import speed_up_front_end
-from adaexplore_mcp.evaluation.workers.interpreter.handles import Handle, numpy_dtype
+from adaexplore_mcp.evaluation.workers.interpreter.handles import Answer, Handle, numpy_dtype
 from adaexplore_mcp.evaluation.workers.interpreter.hints import hints
 from adaexplore_mcp.evaluation.workers.interpreter.numbers import to_float
 from adaexplore_mcp.evaluation.workers.interpreter.reductions import BranchOnBlockError, Reductions
@@ -34,6 +34,7 @@ __all__ = ["Statements", "patch_language"]
 TRITON_FOLDER = f"{Path(triton.__file__).parent}/"
 INT32 = range(-(2**31), 2**31)
 REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
+ATOMIC = "atomic_"
 COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -45,7 +46,17 @@ class Statements:
 
     def helpers(self) -> dict[str, Callable[..., Any]]:
         """Return the functions by the names that rewritten code uses."""
-        names = ("assign", "truth", "conjunction", "disjunction", "negation", "chain", "check", "constant")
+        names = (
+            "assign",
+            "truth",
+            "again",
+            "conjunction",
+            "disjunction",
+            "negation",
+            "chain",
+            "check",
+            "constant",
+        )
         return {
             **{name: getattr(self, name) for name in names},
             "range": self.loop_range,
@@ -82,6 +93,11 @@ class Statements:
         if isinstance(value, tl.constexpr):
             return bool(value.value)
         return self.truth(value.condition) if hasattr(value, "condition") else bool(value)
+
+    def again(self, value: Any) -> bool:  # noqa: ANN401 - any value of a kernel
+        """Return the condition of a while loop, in which a program may wait for another one."""
+        self._builder.may_be_ordered = True
+        return self.truth(value)
 
     def conjunction(self, *operands: Callable[[], Any]) -> Any:  # noqa: ANN401 - a constant or a tensor
         """Return `a and b`: constants decide at once, tensors are combined lane by lane."""
@@ -180,7 +196,8 @@ def _bind_builtins(namespace: Any, builder: Builder) -> None:  # noqa: ANN401 - 
     """Give every builtin of a namespace the semantic that it asks for."""
     for name, member in inspect.getmembers(namespace):
         if tl.core.is_builtin(member) and not hasattr(member, "__bound_builtin__"):
-            setattr(namespace, name, _bound(member, builder))
+            bound = _bound(member, builder)
+            setattr(namespace, name, _answering(bound, builder) if name.startswith(ATOMIC) else bound)
 
 
 def _bound(member: Callable[..., Any], builder: Builder) -> Callable[..., Any]:
@@ -201,6 +218,19 @@ def _bound(member: Callable[..., Any], builder: Builder) -> Callable[..., Any]:
 
     bound.__bound_builtin__ = True  # type: ignore[attr-defined]  # marks it for a namespace that shares it
     return bound
+
+
+def _answering(operation: Callable[..., Any], builder: Builder) -> Callable[..., Any]:
+    """Return an atomic operation of which it is noted that its answer is used, by the kernel and not inside it."""
+
+    @functools.wraps(operation)
+    def answering(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the operation's own
+        result = operation(*args, **kwargs)
+        if type(result.handle) is Handle:  # a store has none, and a method's may be one already
+            result.handle = Answer(result.handle, builder.act_on_answer)
+        return result
+
+    return answering
 
 
 def _patch_tensor(statements: Statements) -> None:

@@ -36,10 +36,11 @@ from adaexplore_mcp.evaluation.workers.interpreter.versions import (
     stock,
     triton,
 )
+from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.tuning import Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FunctionType
 
 __all__ = ["Interpreter"]
@@ -95,7 +96,7 @@ class Interpreter:
         self.poison = "nan"
         self._before_launch: Callable[[str, Mapping[str, object]], None] | None = None
         self._order: np.random.Generator | None = None
-        self._stubbed: Collection[str] = ()
+        self._omission = Omission()
         self._in_call = False
 
     @classmethod
@@ -149,7 +150,7 @@ class Interpreter:
         tune: bool = False,
         poison: str = "nan",
         order_seed: int | None = None,
-        stubbed: Collection[str] = (),
+        omission: Omission | None = None,
         before_launch: Callable[[str, Mapping[str, object]], None] | None = None,
     ) -> Iterator[Call]:
         """Keep the books of one forward of a candidate.
@@ -163,7 +164,7 @@ class Interpreter:
                 was seen to leave there). A result that only "zero" gives rests on undefined values.
             order_seed: Run the programs of each launch in an order drawn from this seed; None: one after the other.
                 A GPU promises no order.
-            stubbed: Kernels whose launches do nothing: a result that stays right without one does not rest on it.
+            omission: Launches that do nothing: a result that stays right without one does not rest on it.
             before_launch: Called with the kernel's name and its bound arguments before each launch; may
                 raise.
 
@@ -180,7 +181,7 @@ class Interpreter:
         self._in_call = True
         recorder = Call()
         self.recorder, self.tuning = recorder, Tuning(recorder.autotuned, config, tune=tune)
-        self.poison, self._before_launch, self._stubbed = poison, before_launch, stubbed
+        self.poison, self._before_launch, self._omission = poison, before_launch, omission or Omission()
         self._order = None if order_seed is None else np.random.default_rng(order_seed)
         try:
             yield recorder
@@ -188,7 +189,7 @@ class Interpreter:
             self._in_call = False
             self.recorder = Call()
             self.tuning = Tuning(self.recorder.autotuned, None, tune=False)
-            self.poison, self._before_launch, self._order, self._stubbed = "nan", None, None, ()
+            self.poison, self._before_launch, self._order, self._omission = "nan", None, None, Omission()
 
     # ---- one launch
 
@@ -225,7 +226,7 @@ class Interpreter:
         if self._before_launch is not None:
             self._before_launch(kernel.__name__, bound)
         self.recorder.launches.append(launch)
-        if kernel.__name__ in self._stubbed:
+        if self._omission.takes(kernel.__name__, extents):
             self.recorder.left_out += 1
             return result
         known = {name: options[name] for name in options if name in vars(self.builder.base_options)}

@@ -68,7 +68,7 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
         self.space = space
         self.recorder = recorder
         self.poison = poison
-        self.atomics_used = False
+        self.atomics_used = self.may_be_ordered = False
         self.shared = int(np.prod(self.grid_dim)) > 1
 
     def end_launch(self) -> None:
@@ -77,15 +77,24 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
 
     # ---- reports
 
-    def report(self, kind: FindingKind, detail: Callable[[], str]) -> None:
-        """Record a finding at the candidate's current line; only the first of a place needs its sentence."""
+    def report(self, kind: FindingKind, detail: Callable[[], str], *, one_access: bool = False) -> None:
+        """Record a finding at the candidate's current line; only the first of a place needs its sentence.
+
+        Args:
+            kind: What it is.
+            detail: Returns the sentence.
+            one_access: It lies within one access of one program, which nothing orders.
+        """
         file, line = candidate_frame()
-        if not self.recorder.seen(kind, self.kernel, file, line):
+        ordered = self.atomics_used and self.may_be_ordered and not one_access
+        if not self.recorder.seen(kind, self.kernel, file, line, atomics_used=ordered):
             self.recorder.add(
-                Finding(
-                    kind, self.kernel, file, line, self.grid_idx, detail(), atomics_used=self.atomics_used
-                )
+                Finding(kind, self.kernel, file, line, self.grid_idx, detail(), atomics_used=ordered)
             )
+
+    def act_on_answer(self) -> None:
+        """Note that a program acts on what an atomic operation gave back: what it does then may be ordered."""
+        self.may_be_ordered = True
 
     def _program_name(self, number: int) -> str:
         if number == MANY:
@@ -245,22 +254,25 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
                     f"{int(lost.sum())} of {lost.size} active lanes of one store write to an address of "
                     f"{piece.region.describe()} that another lane gives a different value"
                 ),
+                one_access=True,
             )
 
     # ---- loads and stores
 
-    def create_load(self, pointer: Handle, *_: object) -> Handle:
+    def create_load(self, pointer: Handle, *options: object) -> Handle:
         """Load every lane."""
-        return self.create_masked_load(pointer, None, None)
+        return self.create_masked_load(pointer, None, None, *options)
 
     def create_store(self, pointer: Handle, value: Handle, *_: object) -> None:
         """Store every lane."""
         self.create_masked_store(pointer, value, None)
 
     def create_masked_load(
-        self, pointer: Handle, mask: Handle | None, other: Handle | None, *_: object
+        self, pointer: Handle, mask: Handle | None, other: Handle | None, *options: object
     ) -> Handle:
         """Load the lanes of the mask; the others get `other`, or poison."""
+        if options and options[-1] is True:  # volatile: a flag that another program sets
+            self.may_be_ordered = True
         dtype = pointer.dtype.element_ty
         array_dtype = numpy_dtype(dtype)
         if dtype.name in NARROW_FLOATS:

@@ -45,7 +45,7 @@ def rewrite(function: types.FunctionType, runtime: Mapping[str, Callable[..., An
     Args:
         function: The undecorated function.
         runtime: The helpers that the rewritten code calls: `assign`, `truth`, `conjunction`, `disjunction`,
-            `negation`, `chain`, `check`, `constant` and the LANGUAGE_BUILTINS.
+            `negation`, `again`, `chain`, `check`, `constant` and the LANGUAGE_BUILTINS.
 
     Raises:
         MissingSourceError: There is no source file with this function in it.
@@ -198,7 +198,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def _with_test(self, node: Any) -> Any:  # noqa: ANN401 - If, While or IfExp
         self.generic_visit(node)
-        node.test = _call("truth", node.test, at=node.test)
+        helper = "again" if isinstance(node, ast.While) else "truth"
+        node.test = _call(helper, node.test, at=node.test)
         return node
 
     visit_If = visit_While = visit_IfExp = _with_test  # noqa: N815 - ast's names

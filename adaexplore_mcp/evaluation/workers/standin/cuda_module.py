@@ -19,7 +19,7 @@ from .frames import Caller
 from .ledger import MEASUREMENT, Ledger
 from .mode import DeviceMode
 from .patches import Patches
-from .streams import DEFAULT_STREAM, DeviceGuard, Stream, StreamContext, make_streams
+from .streams import DEFAULT_STREAM, WORK, DeviceGuard, Stream, StreamContext, make_streams
 from .tags import retag, tag_of, tensors_in
 from .versions import PARSE_TO, PARSER_OF_TO, frame_above
 
@@ -33,7 +33,7 @@ MEASUREMENTS = (
     " power_draw clock_rate"
 )
 DO_NOTHING = (
-    "init synchronize empty_cache ipc_collect reset_peak_memory_stats reset_max_memory_allocated"
+    "init empty_cache ipc_collect reset_peak_memory_stats reset_max_memory_allocated"
     " reset_max_memory_cached reset_accumulated_memory_stats reset_peak_host_memory_stats"
     " reset_accumulated_host_memory_stats set_per_process_memory_fraction set_device set_sync_debug_mode"
     " caching_allocator_enable"
@@ -213,6 +213,10 @@ def _patch_streams(cuda: _Cuda) -> None:
     def external(handle: int, device: Any = None, **kwargs: Any) -> Stream:  # noqa: ANN401, ARG001 - as torch's
         return Stream(handle=handle)
 
+    def synchronize(device: Any = None) -> None:  # noqa: ANN401, ARG001 - as torch's
+        cuda.ledger.answers["torch.cuda.synchronize"] += 1
+        WORK.all_awaited()
+
     del current[1:]
     current[0] = DEFAULT_STREAM
     for owner in (torch.cuda, torch):
@@ -220,6 +224,7 @@ def _patch_streams(cuda: _Cuda) -> None:
         patches.replace_existing(owner, "Event", event)
     patches.replace(torch.cuda, "ExternalStream", external)
     patches.replace_existing(torch.cuda, "get_stream_from_external", external)
+    patches.replace(torch.cuda, "synchronize", synchronize)
     patches.replace(torch.cuda, "stream", StreamContext)
     patches.replace_existing(torch.cuda, "StreamContext", StreamContext)
     patches.replace(torch.cuda, "set_stream", set_stream)
@@ -319,6 +324,7 @@ def _patch_accelerator(cuda: _Cuda, target: Target) -> None:
     cuda.refuse(accelerator, ACCELERATOR_MEASUREMENTS, MEASUREMENT)
     cuda.patches.replace(accelerator, "current_stream", torch.cuda.current_stream)
     cuda.patches.replace_existing(accelerator, "set_stream", torch.cuda.set_stream)
+    cuda.patches.replace_existing(accelerator, "synchronize", torch.cuda.synchronize)
     cuda.patches.replace_existing(accelerator, "device_index", DeviceGuard)
 
 

@@ -21,6 +21,7 @@ from .memory import Poison
 from .mode import DeviceMode
 from .patches import Patches
 from .precision import Autocast, Tf32
+from .streams import WORK, StreamContext
 from .tags import mark, on_device, retag, tag_of
 from .tensortypes import patch_tensor_types
 
@@ -101,6 +102,19 @@ class StandIn:
     @poison.setter
     def poison(self, poison: Poison | None) -> None:
         self._mode.poison = poison
+
+    @staticmethod
+    def launched(kernel: str) -> None:
+        """Take note of a launch, on the stream that is current."""
+        WORK.launched(kernel, StreamContext.current[-1].cuda_stream)
+
+    def returned(self) -> None:
+        """Take note that a call has ended: what it launched on a stream that nothing waits for may not be done then."""
+        if left := WORK.returned(StreamContext.current[-1].cuda_stream):
+            self.ledger.note(
+                f"It launches {', '.join(left)} on a stream of its own, and nothing waits for that stream before the call "
+                "returns: on a GPU its result may not be there yet."
+            )
 
     @staticmethod
     def on_device(tensor: torch.Tensor) -> bool:

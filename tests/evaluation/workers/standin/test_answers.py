@@ -45,6 +45,67 @@ def test_there_is_one_device(standin):
     assert standin.answers["torch.cuda.is_available"] == 1
 
 
+def _on_a_side_stream(standin):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        standin.launched("kernel")
+        event = side.record_event()
+    return side, event
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda side, event: torch.cuda.current_stream().wait_stream(side),
+        lambda side, event: torch.cuda.current_stream().wait_event(event),
+        lambda side, event: event.wait(),
+        lambda side, event: event.synchronize(),
+        lambda side, event: side.synchronize(),
+        lambda side, event: torch.cuda.synchronize(),
+        lambda side, event: torch.accelerator.synchronize(),
+        lambda side, event: torch.cuda.set_stream(side),
+        lambda side, event: _by_another(side),
+    ],
+)
+def test_a_stream_that_is_waited_for_is_no_matter(standin, join):
+    join(*_on_a_side_stream(standin))
+    standin.launched("another")
+    standin.returned()
+    assert standin.notes == []
+
+
+def _by_another(side):
+    other = torch.cuda.Stream()
+    other.wait_stream(side)
+    torch.cuda.default_stream().wait_stream(other)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda side, event: None,
+        lambda side, event: side.wait_stream(torch.cuda.current_stream()),
+        lambda side, event: torch.cuda.Stream().wait_stream(side),
+        lambda side, event: torch.cuda.current_stream().wait_stream(torch.cuda.Stream()),
+    ],
+)
+def test_a_launch_on_a_stream_that_nothing_waits_for_is_noted(standin, join):
+    join(*_on_a_side_stream(standin))
+    standin.returned()
+    (note,) = standin.notes
+    assert note.startswith("It launches kernel on a stream of its own")
+
+
+def test_a_launch_after_the_event_that_is_waited_for_is_noted(standin):
+    side, event = _on_a_side_stream(standin)
+    with torch.cuda.stream(side):
+        standin.launched("later")
+    event.synchronize()
+    standin.returned()
+    (note,) = standin.notes
+    assert "It launches later on" in note
+
+
 def test_streams_events_and_device_guards_keep_order_and_do_nothing_else(standin):
     stream, other = torch.cuda.Stream(), torch.cuda.Stream(device="cuda", priority=-1)
     assert stream != other

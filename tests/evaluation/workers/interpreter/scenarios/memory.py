@@ -310,6 +310,59 @@ def a_race_under_a_lock_says_that_atomics_were_used():
 
 
 @triton.jit
+def count_up(count_ptr):
+    tl.atomic_add(count_ptr, 1)
+
+
+@triton.jit
+def add_beside_atomics(count_ptr, most_ptr, sum_ptr, HOW: tl.constexpr):
+    if HOW == "statement":
+        tl.atomic_add(count_ptr, 1)
+    elif HOW == "method":
+        count_ptr.atomic_add(1)
+    elif HOW == "helper":
+        count_up(count_ptr)
+    elif HOW == "two inside":
+        tl.atomic_max(most_ptr, 1.0)
+    elif HOW == "variable":
+        _before = tl.atomic_add(count_ptr, 1)
+    elif HOW == "store":
+        tl.store(most_ptr, tl.atomic_add(count_ptr, 0).to(tl.float32))
+    elif HOW == "branch":
+        if tl.atomic_add(count_ptr, 1) < 0:
+            return
+    elif HOW == "flag":
+        tl.atomic_xchg(count_ptr, 1)
+        while tl.load(count_ptr) == 0:
+            pass
+    elif HOW == "volatile":
+        tl.atomic_xchg(count_ptr, 1)
+        if tl.load(count_ptr, volatile=True) == 0:
+            return
+    tl.store(sum_ptr, tl.load(sum_ptr) + 1)
+
+
+def a_race_beside_atomics_whose_answers_nobody_uses_is_certain():
+    for how in ("statement", "method", "helper", "two inside", "variable"):
+        with call() as recorder:
+            add_beside_atomics[(4,)](
+                torch.zeros(1, dtype=torch.int32), torch.zeros(1), torch.zeros(1), HOW=how
+            )
+        assert {finding.kind for finding in recorder.findings} == {"race"}, how
+        assert not any(finding.atomics_used for finding in recorder.findings), how
+
+
+def a_race_beside_atomics_that_are_acted_on_or_waited_for_is_not_certain():
+    for how in ("store", "branch", "flag", "volatile"):
+        with call() as recorder:
+            add_beside_atomics[(4,)](
+                torch.zeros(1, dtype=torch.int32), torch.zeros(1), torch.zeros(1), HOW=how
+            )
+        assert {finding.kind for finding in recorder.findings} == {"race"}, how
+        assert all(finding.atomics_used for finding in recorder.findings), how
+
+
+@triton.jit
 def scatter(index_ptr, y_ptr, N: tl.constexpr):
     o = tl.arange(0, N)
     tl.store(y_ptr + tl.load(index_ptr + o), o.to(tl.float32))
@@ -323,6 +376,21 @@ def lanes_of_one_store_that_disagree_are_a_race():
     (finding,) = recorder.findings
     assert finding.kind == "race"
     assert finding.detail.startswith("1 of 8 active lanes of one store write to an address of y_ptr")
+
+
+@triton.jit
+def scatter_in_turn(count_ptr, index_ptr, y_ptr, N: tl.constexpr):
+    o = tl.arange(0, N)
+    turn = tl.atomic_add(count_ptr, 1)
+    tl.store(y_ptr + tl.load(index_ptr + o), (o + turn).to(tl.float32))
+
+
+def no_atomic_orders_the_lanes_of_one_store():
+    with call() as recorder:
+        count = torch.zeros(1, dtype=torch.int32)
+        scatter_in_turn[(1,)](count, torch.tensor([0, 1, 2, 2, 4, 5, 6, 7]), torch.zeros(8), N=8)
+    (finding,) = recorder.findings
+    assert not finding.atomics_used
 
 
 @triton.jit
