@@ -279,11 +279,13 @@ def _numbers(case: _Case) -> Decision | None:
             evidence=evidence,
         )
     held_before = result.first_look is not None and result.first_look.clean
-    if result.reduced and not mismatch.solid and not held_before:
+    excused = _inside_at_full_size(result, mismatch)
+    if result.reduced and (excused or not mismatch.solid) and not held_before:
         return Decision(
             "unsupported",
             "compare",
-            f"Cannot be judged here: at reduced sizes {result.sizes} {what}. It may be wrong, or assume its full sizes.",
+            f"Cannot be judged here: at reduced sizes {result.sizes} {what}. It may be wrong, or assume its full sizes"
+            + (f", at which {excused} of its programs stay inside." if excused else "."),
             "Check masks and block sizes for these sizes; or register a workload small enough to be judged at its own "
             "sizes, or check it on a GPU yourself.",
             check=mismatch.check,
@@ -493,6 +495,13 @@ def _compiler_gave_up(result: WorkloadResult) -> bool:
     return bool(compilation.timed_out_s) or (
         compilation.failure is not None and compilation.failure.kind == "time"
     )
+
+
+def _inside_at_full_size(result: WorkloadResult, mismatch: Mismatch) -> int:
+    """Return how many programs of a kernel that leaves its tensors at reduced sizes were tried at full size and do not."""
+    if not mismatch.kernel or result.sampled is None or not result.sampled.inside(mismatch.kernel):
+        return 0
+    return result.sampled.programs[mismatch.kernel]
 
 
 def _also_at_full_size(result: WorkloadResult) -> bool:

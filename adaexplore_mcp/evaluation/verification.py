@@ -1,11 +1,13 @@
 """Judge one candidate at one workload after the other: numbers and language side by side."""
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Protocol
 
 import anyio
 
-from adaexplore_mcp.errors import WorkerLostError
+from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
@@ -13,14 +15,21 @@ from adaexplore_mcp.evaluation.definition import Plan, Sizes
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
+from adaexplore_mcp.evaluation.sampling import sample
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
 from adaexplore_mcp.evaluation.verdict import LANGUAGE
 from adaexplore_mcp.models import Workload
 
 __all__ = ["TrialSource", "Verification"]
 
-TrialSource = Callable[[Workload, Sizes], Awaitable[TrialSet]]
-"""Makes, or finds, the trials of a task at some sizes."""
+
+class TrialSource(Protocol):
+    """Makes, or finds, the trials of a task at some sizes; only the first, where one call is all there will be."""
+
+    def __call__(self, workload: Workload, edits: Sizes, *, once: bool) -> Awaitable[TrialSet]:
+        """Return them."""
+        ...
+
 
 SIZE_CHECKS = frozenset(
     {
@@ -35,7 +44,12 @@ SIZE_CHECKS = frozenset(
     }
 )
 """Checks that a kernel made for its full sizes may fail at small ones; looked at again at larger, aligned sizes."""
+ACCESS_CHECKS = frozenset({"out_of_bounds", "misaligned_access"})
+"""Checks of where an address is, which can be looked at at full size too."""
+INT32_ELEMENTS = 1 << 31
+"""A tensor with as many has offsets that 32 bits do not hold."""
 LAST_MOMENT_S = 1.0
+STRETCHED_S = 5.0  # a call that takes longer says nothing
 
 
 class Verification:
@@ -101,7 +115,20 @@ class Verification:
         ):
             # Its host code looks at values, which fake tensors have not: once more on real ones.
             compilation = compilation.joined(await self._compile_real(trials))
-        result = WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
+        result = await self._looked_again(
+            plan, WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
+        )
+        if result.numerics.clean and result.first_look is None:
+            result = await self._stretched(plan, result)
+        if _worth_sampling(result):
+            self._report("looking where some programs reach at full size")
+            sampled = await sample(self._pool, self._candidate, plan, target=self._target)
+            return replace(result, sampled=sampled)
+        return result
+
+    async def _looked_again(self, plan: Plan, result: WorkloadResult) -> WorkloadResult:
+        """Return what larger, aligned sizes showed, where they have something to say."""
+        numerics = result.numerics
         if not plan.aligned:
             return result
         if _depends_on_sizes(result):
@@ -116,16 +143,38 @@ class Verification:
             return replace(result, larger=again)
         return replace(result, numerics=again, sizes_used=plan.lowered(plan.aligned), first_look=numerics)
 
+    async def _stretched(self, plan: Plan, result: WorkloadResult) -> WorkloadResult:
+        """Call once with one size after the other at its own value; wrong outputs there decide, nothing else does."""
+        for sizes in plan.stretched:
+            self._report("looking again with one size at its own value")
+            try:
+                trials = await self._trials_at(plan.workload, sizes, once=True)
+            except TaskError:  # sizes that do not go together on real tensors
+                continue
+            with trials.used():
+                again = await self._numbers(trials, once=True, timeout_s=min(STRETCHED_S, self._timeout_s))
+            if again.mismatch is not None:
+                lowered = plan.lowered(sizes)
+                return replace(result, numerics=again, sizes_used=lowered, first_look=result.numerics)
+        return result
+
     async def _larger(self, plan: Plan, *, once: bool) -> NumericsReport:
         self._report("looking again at larger, aligned sizes")
-        larger = await self._trials_at(plan.workload, plan.aligned)
+        larger = await self._trials_at(plan.workload, plan.aligned, once=False)
         with larger.used():
             return await self._numbers(larger, once=once)
 
     async def _numbers(
-        self, trials: TrialSet, *, once: bool = False, elsewhere: TrialSet | None = None
+        self,
+        trials: TrialSet,
+        *,
+        once: bool = False,
+        elsewhere: TrialSet | None = None,
+        timeout_s: float = 0.0,
     ) -> NumericsReport:
-        setting = Setting(HostBuffers(self._pool), {"target": self._target}, self._timeout_s, self._report)
+        setting = Setting(
+            HostBuffers(self._pool), {"target": self._target}, timeout_s or self._timeout_s, self._report
+        )
         return await run_numerics(setting, self._candidate, trials, once=once, elsewhere=elsewhere)
 
     async def _both(
@@ -195,6 +244,17 @@ def _depends_on_sizes(result: WorkloadResult) -> bool:
         and numerics.failure.kind == "exception"
         and numerics.failure.phase != "load"
     )
+
+
+def _worth_sampling(result: WorkloadResult) -> bool:
+    """Tell whether it matters where accesses lie at full size: whether sizes excuse one, or offsets need 64 bits."""
+    plan, numerics = result.plan, result.numerics
+    if not plan.reduced or plan.values_needed:
+        return False
+    if numerics.mismatch is not None:
+        return numerics.mismatch.check in ACCESS_CHECKS and bool(numerics.mismatch.kernel)
+    tensors = [*plan.inputs, *plan.outputs]
+    return numerics.clean and any(math.prod(tensor.shape) >= INT32_ELEMENTS for tensor in tensors)
 
 
 def _slow(numerics: NumericsReport) -> bool:

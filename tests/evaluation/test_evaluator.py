@@ -510,6 +510,75 @@ async def test_an_access_that_runs_from_one_input_into_the_next_is_out_of_bounds
     assert (outcome.status, outcome.check) == ("incorrect", "out_of_bounds")
 
 
+ROWS = function(
+    "R = 4096\nC = 16384\ndef op(x):\n    return torch.relu(x)", "[torch.randn(R, C, device=device)]"
+)
+
+
+def rows(grid, columns, mask=""):
+    """Return a candidate for ROWS: a program per row, and columns as given."""
+    return IMPORTS + textwrap.dedent(f"""
+        @triton.jit
+        def kernel(x_ptr, z_ptr, C, BLOCK: tl.constexpr):
+            c = tl.arange(0, BLOCK)
+            o = tl.program_id(0) * {"C" if mask else "BLOCK"} + c
+            tl.store(z_ptr + o, tl.maximum(tl.load(x_ptr + o{mask}), 0.0){mask})
+
+        def op(x):
+            z = torch.empty_like(x)
+            kernel[({grid},)](x, z, x.shape[1], BLOCK={columns})
+            return z
+    """)
+
+
+@pytest.mark.parametrize(
+    ("grid", "columns", "mask"),
+    [
+        ("4096", "16384", ""),
+        ("x.shape[0]", "16384", ""),
+        ("4096", "triton.next_power_of_2(x.shape[1])", ", mask=c < C"),
+    ],
+)
+async def test_a_kernel_with_its_full_sizes_written_into_it_is_not_condemned_at_reduced_ones(
+    court, grid, columns, mask
+):
+    outcome = await court.verdict(ROWS, rows(grid, columns, mask))
+    assert (outcome.status, outcome.reason) == ("unsupported", "differs_at_reduced_sizes")
+    assert (
+        "at which 64 of its programs" in outcome.summary or "at which 66 of its programs" in outcome.summary
+    )
+
+
+async def test_an_access_outside_at_full_size_too_is_not_excused_by_sizes_written_into_a_kernel(court):
+    outcome = await court.verdict(ROWS, rows("4096 + 1", "16384"))
+    assert (outcome.status, outcome.check) == ("incorrect", "out_of_bounds")
+
+
+@pytest.mark.parametrize(
+    ("grid", "columns"),
+    [
+        ("min(x.shape[0], 1024)", "triton.next_power_of_2(x.shape[1])"),
+        ("x.shape[0]", "min(8192, triton.next_power_of_2(x.shape[1]))"),
+    ],
+)
+async def test_what_is_left_out_beyond_some_extent_shows_with_one_size_at_its_own_value(court, grid, columns):
+    outcome = await court.verdict(ROWS, rows(grid, columns, ", mask=c < C"), timeout_s=60.0)
+    assert (outcome.status, outcome.check) == ("incorrect", "unwritten")
+    assert "at reduced sizes" in outcome.summary
+
+
+async def test_offsets_that_32_bits_do_not_hold_at_full_size_are_told(court):
+    task = function(
+        "N = 4294967296\ndef op(x, y):\n    return x + y",
+        "[torch.randn(N, device=device), torch.randn(N, device=device)]",
+    )
+    outcome = await court.verdict(task, elementwise("x + y", block=1024))
+    assert outcome.status == "plausible"
+    assert any("needs 64 bits" in note for note in outcome.facts.notes)
+    wide = elementwise("x + y", block=1024).replace("tl.program_id(0)", "tl.program_id(0).to(tl.int64)")
+    assert not any("64 bits" in note for note in (await court.verdict(task, wide)).facts.notes)
+
+
 WHOLE_BLOCKS = IMPORTS + textwrap.dedent("""
     @triton.jit
     def kernel(x_ptr, y_ptr, z_ptr, columns, BLOCK: tl.constexpr):

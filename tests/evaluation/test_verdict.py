@@ -19,6 +19,7 @@ from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.numerics import NumericsReport
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
+from adaexplore_mcp.evaluation.sampling import Sampled
 from adaexplore_mcp.evaluation.session import EndReport
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.models import Policy, Workload
@@ -165,6 +166,47 @@ def test_a_difference_at_reduced_sizes_only_is_unsupported_with_the_evidence():
     found = outcome(numerics(mismatch=mismatch), edits=REDUCED)
     assert (found.status, found.reason) == ("unsupported", "differs_at_reduced_sizes")
     assert found.evidence.index == [1, 2]
+
+
+def out_of_bounds(**fields):
+    return replace(
+        numerics(**fields),
+        mismatch=Mismatch(
+            "out_of_bounds", "first inputs", {"detail": "4 lanes"}, solid=True, kernel="k", line=3
+        ),
+    )
+
+
+def test_an_access_that_stays_inside_at_full_size_is_not_held_against_a_kernel_at_reduced_ones():
+    inside = Sampled(programs={"k": 64})
+    found = outcome(out_of_bounds(), edits=REDUCED, sampled=inside)
+    assert (found.status, found.reason) == ("unsupported", "differs_at_reduced_sizes")
+    assert "64 of its programs" in found.summary
+    assert outcome(out_of_bounds(), sampled=inside).status == "incorrect", "those are its own sizes"
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [
+        None,
+        Sampled(programs={"other": 64}),
+        Sampled(programs={"k": 64}, cut_short=["k"]),
+        Sampled(programs={"k": 64}, accesses=[Finding("out_of_bounds_load", "k", 9, "past the end")]),
+    ],
+)
+def test_an_access_that_may_lie_outside_at_full_size_too_is_incorrect(sampled):
+    found = outcome(out_of_bounds(), edits=REDUCED, sampled=sampled)
+    assert (found.status, found.check) == ("incorrect", "out_of_bounds")
+
+
+def test_what_is_wrong_at_larger_reduced_sizes_alone_says_at_which():
+    found = outcome(
+        numerics(mismatch=Mismatch("values", "first inputs", {"detail": "wrong"})),
+        edits=REDUCED,
+        first_look=numerics(),
+    )
+    assert found.status == "incorrect"
+    assert "at reduced sizes N=64" in found.summary
 
 
 @pytest.mark.parametrize("check", ["out_of_bounds", "unwritten", "dtype"])

@@ -18,6 +18,7 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
   `{"progress": {...}}` comes once a second before its reply.
 * `again`, with memory for them: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
+* `sample`, instead of all others, where it is interpreted: see `sampling`.
 """
 
 import base64
@@ -43,6 +44,7 @@ from adaexplore_mcp.evaluation.workers.failures import describe
 from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.interpreting import InterpretingEngine
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, CandidateModule, load_candidate
+from adaexplore_mcp.evaluation.workers.sampling import Sampling
 from adaexplore_mcp.evaluation.workers.source import signs_of
 from adaexplore_mcp.evaluation.workers.task import seed_all
 from adaexplore_mcp.evaluation.workers.tensors import (
@@ -63,7 +65,9 @@ Reply = dict[str, Any]
 def run(connection: Connection, folder: Path) -> None:
     """Get ready to interpret, then answer requests until the server closes the connection."""
     interpret_once()
-    serve(connection, folder, InterpretingEngine())
+    candidate = CandidateProcess(connection, folder, InterpretingEngine())
+    candidate.operations["sample"] = Sampling(folder)
+    answer(candidate)
 
 
 def serve(connection: Connection, folder: Path, engine: Engine) -> None:
@@ -134,7 +138,7 @@ class CandidateProcess:
         self.first_outputs: Any = None
         self.first_lanes = ""
         self.current: Run | None = None
-        self.operations: Mapping[str, Callable[[Mapping[str, Any], Sequence[int]], Reply]] = {
+        self.operations: dict[str, Callable[[Mapping[str, Any], Sequence[int]], Reply]] = {
             "inspect": lambda request, _: signs_of(base64.b64decode(request["source"])),
             "load": self.load,
             "construct": self.construct,

@@ -115,7 +115,7 @@ def as_value(value: Any, space: AddressSpace, forced: str | None) -> Any:  # noq
     if hasattr(value, "data_ptr"):
         base = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
         dtype = named_type(jit.mangle_type(value))
-        address = np.array([value.data_ptr()], dtype=np.uint64)
+        address = np.array([space.address_of(value)], dtype=np.uint64)
         return tl.tensor(Handle(address, dtype, space.region_of(base)), dtype)
     if isinstance(value, (bool, int, float)):
         dtype = named_type(forced or jit.mangle_type(value))

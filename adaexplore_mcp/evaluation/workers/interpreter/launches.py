@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from types import FunctionType
 
+    from adaexplore_mcp.evaluation.workers.interpreter.sampling import Sample
+
 __all__ = ["Interpreter"]
 
 DEFAULT_CAPABILITY = 90
@@ -96,6 +98,7 @@ class Interpreter:
         self._before_launch: Callable[[str, Mapping[str, object]], None] | None = None
         self._order: np.random.Generator | None = None
         self._stubbed: Collection[str] = ()
+        self._sample: Sample | None = None
         self._in_call = False
 
     @classmethod
@@ -151,6 +154,7 @@ class Interpreter:
         order_seed: int | None = None,
         stubbed: Collection[str] = (),
         before_launch: Callable[[str, Mapping[str, object]], None] | None = None,
+        sample: Sample | None = None,
     ) -> Iterator[Call]:
         """Keep the books of one forward of a candidate.
 
@@ -166,6 +170,7 @@ class Interpreter:
             stubbed: Kernels whose launches do nothing: a result that stays right without one does not rest on it.
             before_launch: Called with the kernel's name and its bound arguments before each launch; may
                 raise.
+            sample: Chooses the programs that run, on memory that holds nothing; None: all, on their tensors.
 
         Raises:
             ValueError: `poison` is neither "nan" nor "zero".
@@ -181,6 +186,7 @@ class Interpreter:
         recorder = Call()
         self.recorder, self.tuning = recorder, Tuning(recorder.autotuned, config, tune=tune)
         self.poison, self._before_launch, self._stubbed = poison, before_launch, stubbed
+        self._sample = sample
         self._order = None if order_seed is None else np.random.default_rng(order_seed)
         try:
             yield recorder
@@ -189,6 +195,7 @@ class Interpreter:
             self.recorder = Call()
             self.tuning = Tuning(self.recorder.autotuned, None, tune=False)
             self.poison, self._before_launch, self._order, self._stubbed = "nan", None, None, ()
+            self._sample = None
 
     # ---- one launch
 
@@ -237,8 +244,8 @@ class Interpreter:
         return result
 
     def _run(self, kernel: FunctionType, signature: Signature, bound: dict[str, Any], launch: Launch) -> None:
-        builder, started = self.builder, time.perf_counter()
-        space = AddressSpace(tensors_in(bound))
+        builder, started, sample = self.builder, time.perf_counter(), self._sample
+        space = AddressSpace(tensors_in(bound)) if sample is None else sample.space(tensors_in(bound))
         arguments = {
             name: value if name in signature.constants else as_value(value, space, signature.types.get(name))
             for name, value in bound.items()
@@ -251,7 +258,7 @@ class Interpreter:
         builder.begin_launch(kernel.__name__, space, self.recorder, self.poison)
         builder.running = True
         try:
-            for number in builder.order:
+            for number in builder.order if sample is None else sample.order(kernel.__name__, launch.grid):
                 builder.grid_idx = place_of(number, launch.grid)
                 builder.program += 1
                 kernel(**arguments)
