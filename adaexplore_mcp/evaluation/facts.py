@@ -142,8 +142,8 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
     if result.sampled is not None and numerics.clean:
         for access in result.sampled.accesses[:1]:
             yield (
-                f"At full size, where nothing was computed, {access.detail} ({access.kernel}, line {access.line}): an offset beyond "
-                "2^31 elements needs 64 bits, as program_id(0).to(tl.int64) has."
+                f"At full size, where nothing was computed, {access.detail} ({access.kernel}, line {access.line}): offsets beyond 2^31 "
+                "do not fit 32 bits; program_id(0).to(tl.int64) makes them 64 bits wide."
             )
     if numerics.undefined_lanes:
         yield (

@@ -27,17 +27,20 @@ class Sampled:
     Args:
         programs: How many ran, by kernel.
         cut_short: Kernels for which there was too little time.
-        accesses: Accesses that left their tensors; those that follow from loaded values may not on a GPU.
+        accesses: Accesses that left their tensors while whatever is loaded was zero.
+        of_values: Kernels and lines of accesses that follow from loaded values: where they lead is not known.
     """
 
     programs: dict[str, int] = field(default_factory=dict)
     cut_short: list[str] = field(default_factory=list)
     accesses: list[Finding] = field(default_factory=list)
+    of_values: frozenset[tuple[str, int]] = frozenset()
 
-    def inside(self, kernel: str) -> bool:
-        """Whether every access of a kernel that was tried lies in its tensor."""
+    def inside(self, kernel: str, line: int) -> bool:
+        """Whether every access of a kernel that was tried lies in its tensor, that of a line whatever values are."""
         tried = self.programs.get(kernel, 0) > 0 and kernel not in self.cut_short
-        return tried and all(each.kernel != kernel for each in self.accesses)
+        known = (kernel, line) not in self.of_values
+        return tried and known and all(each.kernel != kernel for each in self.accesses)
 
 
 async def sample(pool: WorkerPool, candidate: Candidate, plan: Plan, *, target: str) -> Sampled | None:
@@ -70,4 +73,10 @@ async def sample(pool: WorkerPool, candidate: Candidate, plan: Plan, *, target: 
     if not isinstance(answer, dict):
         return None
     accesses = [finding for finding in findings(answer) if finding.kind in ACCESSES]
-    return Sampled(counts(answer, "programs"), texts(answer, "cut_short", 120), accesses)
+    of_values = findings({"findings": answer.get("of_values")})
+    return Sampled(
+        counts(answer, "programs"),
+        texts(answer, "cut_short", 120),
+        accesses,
+        frozenset((each.kernel, each.line) for each in of_values if each.kind in ACCESSES),
+    )

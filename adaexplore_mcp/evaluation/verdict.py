@@ -499,9 +499,10 @@ def _compiler_gave_up(result: WorkloadResult) -> bool:
 
 def _inside_at_full_size(result: WorkloadResult, mismatch: Mismatch) -> int:
     """Return how many programs of a kernel that leaves its tensors at reduced sizes were tried at full size and do not."""
-    if not mismatch.kernel or result.sampled is None or not result.sampled.inside(mismatch.kernel):
+    sampled = result.sampled
+    if not mismatch.kernel or sampled is None or not sampled.inside(mismatch.kernel, mismatch.line):
         return 0
-    return result.sampled.programs[mismatch.kernel]
+    return sampled.programs[mismatch.kernel]
 
 
 def _also_at_full_size(result: WorkloadResult) -> bool:

@@ -554,6 +554,28 @@ async def test_an_access_outside_at_full_size_too_is_not_excused_by_sizes_writte
     assert (outcome.status, outcome.check) == ("incorrect", "out_of_bounds")
 
 
+async def test_an_access_that_follows_from_loaded_values_is_not_excused(court):
+    task = function(
+        "R = 4096\nC = 16384\ndef op(x, i):\n    return x[i]",
+        "[torch.randn(R, C, device=device), torch.randint(0, R, (R,), device=device)]",
+    )
+    candidate = IMPORTS + textwrap.dedent("""
+        @triton.jit
+        def kernel(x_ptr, i_ptr, z_ptr, C, BLOCK: tl.constexpr):
+            c = tl.arange(0, BLOCK)
+            row = tl.load(i_ptr + tl.program_id(0)) * 2 + 1
+            value = tl.load(x_ptr + row * C + c, mask=c < C)
+            tl.store(z_ptr + tl.program_id(0) * C + c, value, mask=c < C)
+
+        def op(x, i):
+            z = torch.empty_like(x)
+            kernel[(x.shape[0],)](x, i, z, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+            return z
+    """)
+    assert (await court.verdict(task, candidate)).check == "out_of_bounds"
+    assert (await court.verdict(task, candidate.replace(" * 2 + 1", ""))).status == "plausible"
+
+
 @pytest.mark.parametrize(
     ("grid", "columns"),
     [
@@ -574,9 +596,9 @@ async def test_offsets_that_32_bits_do_not_hold_at_full_size_are_told(court):
     )
     outcome = await court.verdict(task, elementwise("x + y", block=1024))
     assert outcome.status == "plausible"
-    assert any("needs 64 bits" in note for note in outcome.facts.notes)
+    assert any("32 bits" in note for note in outcome.facts.notes)
     wide = elementwise("x + y", block=1024).replace("tl.program_id(0)", "tl.program_id(0).to(tl.int64)")
-    assert not any("64 bits" in note for note in (await court.verdict(task, wide)).facts.notes)
+    assert not any("32 bits" in note for note in (await court.verdict(task, wide)).facts.notes)
 
 
 WHOLE_BLOCKS = IMPORTS + textwrap.dedent("""

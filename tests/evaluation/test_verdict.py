@@ -191,6 +191,7 @@ def test_an_access_that_stays_inside_at_full_size_is_not_held_against_a_kernel_a
         None,
         Sampled(programs={"other": 64}),
         Sampled(programs={"k": 64}, cut_short=["k"]),
+        Sampled(programs={"k": 64}, of_values=frozenset({("k", 3)})),
         Sampled(programs={"k": 64}, accesses=[Finding("out_of_bounds_load", "k", 9, "past the end")]),
     ],
 )

@@ -1,7 +1,7 @@
 """Launches of which some programs run, on memory that holds nothing: what they would touch at sizes too large to compute.
 
-Addresses are right, values are not: whatever is loaded is zero, whatever is stored is forgotten. Known limits: an address
-that follows from a loaded value says nothing, and races are not looked for.
+Addresses are right, values are not: whatever is loaded is made up, whatever is stored is forgotten. Known limits: an address
+that follows from a loaded value says nothing (two samples with other integers tell which do), and races are not looked for.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ class Sample:
 
     Args:
         limit_s: Seconds for all launches together; what comes later does not run.
+        integer: What integers of 32 and 64 bits hold wherever they are loaded.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, integer: int = 0) -> None:
+        self.integer = integer
+        self.integers_loaded = False
+        """Whether any were."""
         self.programs: dict[str, int] = {}
         """How many programs ran, by kernel."""
         self.cut_short: set[str] = set()
@@ -84,10 +88,14 @@ class Sample:
 class _Nothing:
     """Takes the place of a storage's elements."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
+    def __init__(self, dtype: np.dtype[Any], sample: Sample) -> None:
         self._dtype = dtype
+        self._sample = sample
 
     def __getitem__(self, index: Array) -> Array:
+        if self._dtype.kind in "iu" and self._dtype.itemsize >= 4:
+            self._sample.integers_loaded = True
+            return np.full(np.shape(index), self._sample.integer, dtype=self._dtype)
         return np.zeros(np.shape(index), dtype=self._dtype)
 
     def __setitem__(self, index: Array, values: object) -> None:
@@ -97,11 +105,15 @@ class _Nothing:
 class _HollowRegion(Region):
     """A storage without memory."""
 
-    __slots__ = ()
+    __slots__ = ("_sample",)
     hollow = True
 
+    def __init__(self, start: int, size_bytes: int, name: str, sample: Sample) -> None:
+        super().__init__(start, size_bytes, name)
+        self._sample = sample
+
     def view(self, dtype: np.dtype[Any]) -> Any:  # noqa: ANN401 - read and written by elements alone
-        return _Nothing(dtype)
+        return _Nothing(dtype, self._sample)
 
     def shadow(self, size_bytes: int) -> None:
         """Return None: who touched what is not kept."""
@@ -124,4 +136,4 @@ class _HollowSpace(AddressSpace):
         return self._sample.start_of(storage), storage.nbytes()
 
     def _region(self, start: int, size_bytes: int, name: str) -> Region:
-        return _HollowRegion(start, size_bytes, name)
+        return _HollowRegion(start, size_bytes, name, self._sample)
