@@ -464,6 +464,28 @@ async def test_a_slow_first_call_does_not_save_a_candidate_from_other_weights(co
     assert outcome.status == "incorrect"
 
 
+async def test_a_reference_that_loops_until_its_values_are_right_is_a_task(court):
+    task = function(
+        "def op(x):\n    while bool((x > 1).any()):\n        x = torch.where(x > 1, x / 2, x)\n    return x.clone()",
+        "[torch.rand(96, device=device) * 9]",
+    )
+    candidate = IMPORTS + textwrap.dedent("""
+        @triton.jit
+        def step(y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+            o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            y = tl.load(y_ptr + o, mask=o < n, other=0.0)
+            tl.store(z_ptr + o, tl.where(y > 1, y / 2, y), mask=o < n)
+
+        def op(x):
+            y = x.clone()
+            while (y > 1).any():
+                y, x = torch.empty_like(y), y
+                step[(triton.cdiv(y.numel(), 64),)](x, y, y.numel(), BLOCK=64)
+            return y
+    """)
+    assert (await court.verdict(task, candidate)).status == "correct"
+
+
 # --- tasks too large for this machine --------------------------------------------------------------------
 
 

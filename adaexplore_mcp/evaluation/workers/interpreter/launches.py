@@ -250,6 +250,7 @@ class Interpreter:
             name: value if name in signature.constants else as_value(value, space, signature.types.get(name))
             for name, value in bound.items()
         }
+        positional, named = signature.passed(arguments)
         builder.grid_dim = launch.grid
         programs = math.prod(launch.grid)
         builder.order = range(programs)
@@ -261,7 +262,7 @@ class Interpreter:
             for number in builder.order if sample is None else sample.order(kernel.__name__, launch.grid):
                 builder.grid_idx = place_of(number, launch.grid)
                 builder.program += 1
-                kernel(**arguments)
+                kernel(*positional, **named)
                 launch.programs += 1
         except (NotInterpretable, MemoryError, triton.TritonError) as error:
             error.kernel = kernel.__name__  # type: ignore[union-attr]  # for `locate`
