@@ -1,6 +1,7 @@
 """Judge one candidate at one workload after the other: numbers and language side by side."""
 
 import math
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
@@ -12,6 +13,7 @@ from adaexplore_mcp.evaluation.buffers import HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan, Sizes
+from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
@@ -48,6 +50,8 @@ ACCESS_CHECKS = frozenset({"out_of_bounds", "misaligned_access"})
 """Checks of where an address is, which can be looked at at full size too."""
 INT32_ELEMENTS = 1 << 31
 """A tensor with as many has offsets that 32 bits do not hold."""
+SURE = frozenset({"time", "not_here", "no_space"})
+"""Kinds of failures of a compilation that values would not change."""
 LAST_MOMENT_S = 1.0
 STRETCHED_S = 5.0  # a call that takes longer says nothing
 
@@ -107,14 +111,8 @@ class Verification:
 
     async def _once(self, plan: Plan, trials: TrialSet, elsewhere: TrialSet | None) -> WorkloadResult:
         numerics, compilation = await self._both(plan, trials, elsewhere)
-        if (
-            numerics.clean
-            and compilation.compiled
-            and compilation.faked
-            and compilation.missing(numerics.facts.launches)
-        ):
-            # Its host code looks at values, which fake tensors have not: once more on real ones.
-            compilation = compilation.joined(await self._compile_real(trials))
+        if numerics.clean and _lacks_values(compilation, numerics, reduced=plan.reduced):
+            compilation = await self._with_results(trials, compilation)
         result = await self._looked_again(
             plan, WorkloadResult(plan, plan.lowered(), numerics, compilation, trials.constant)
         )
@@ -171,11 +169,12 @@ class Verification:
         once: bool = False,
         elsewhere: TrialSet | None = None,
         timeout_s: float = 0.0,
+        tape: int | None = None,
     ) -> NumericsReport:
         setting = Setting(
             HostBuffers(self._pool), {"target": self._target}, timeout_s or self._timeout_s, self._report
         )
-        return await run_numerics(setting, self._candidate, trials, once=once, elsewhere=elsewhere)
+        return await run_numerics(setting, self._candidate, trials, once=once, elsewhere=elsewhere, tape=tape)
 
     async def _both(
         self, plan: Plan, trials: TrialSet, elsewhere: TrialSet | None
@@ -224,11 +223,34 @@ class Verification:
         real = await self._compile_real(trials)
         # An exception that comes up only without values is an artefact of having none.
         same = real.failure is not None and real.failure.kind == "exception" and seen.failure is not None
-        return seen if same else replace(real, at_full_size=seen.failure)
+        return seen if same else replace(real, at_full_size=seen.failure, before=seen)
 
-    async def _compile_real(self, trials: TrialSet) -> CompileReport:
+    async def _with_results(self, trials: TrialSet, compilation: CompileReport) -> CompileReport:
+        """Compile again where host code looks at what kernels compute: on the first trial, with the interpreter's results."""
+        tape = empty_file()
+        try:
+            again = await self._numbers(trials, once=True, tape=tape)
+            if not again.clean or not again.facts.taped:
+                return compilation
+            real = await self._compile_real(trials, tape)
+        finally:
+            os.close(tape)
+        said = real.failure is not None and real.failure.kind in LANGUAGE | {"time"}
+        if compilation.compiled and not said:
+            return compilation.joined(real)
+        if not real.compiled and not said:
+            # Only what takes too long both times does so whatever its host code reads.
+            return real if compilation.timed_out_s and not real.timed_out_s else compilation
+        before = compilation.before if compilation.before is not None else compilation
+        return replace(real, at_full_size=before.failure if before.faked else None, before=before)
+
+    async def _compile_real(self, trials: TrialSet, tape: int | None = None) -> CompileReport:
         return await self._compilation.run(
-            changes=trials.changes, init=trials.init, inputs=trials.trials[0].inputs, fake=False
+            changes=trials.changes,
+            init=trials.init,
+            inputs=trials.trials[0].inputs,
+            fake=False,
+            tape=tape,
         )
 
 
@@ -244,6 +266,17 @@ def _depends_on_sizes(result: WorkloadResult) -> bool:
         and numerics.failure.kind == "exception"
         and numerics.failure.phase != "load"
     )
+
+
+def _lacks_values(compilation: CompileReport, numerics: NumericsReport, *, reduced: bool) -> bool:
+    """Tell whether a candidate that is right was not compiled whole, and may be where its kernels' results are there."""
+    failure = compilation.failure
+    if compilation.forged or (failure is not None and failure.kind in LANGUAGE | SURE):
+        return False
+    if compilation.compiled:
+        return bool(compilation.missing(numerics.facts.launches))
+    # What ends, hangs or fills memory at full size is not known to go on at lowered ones.
+    return not reduced or (failure is not None and (not compilation.faked or failure.kind == "exception"))
 
 
 def _worth_sampling(result: WorkloadResult) -> bool:

@@ -486,6 +486,89 @@ async def test_a_reference_that_loops_until_its_values_are_right_is_a_task(court
     assert (await court.verdict(task, candidate)).status == "correct"
 
 
+# --- host code that reads what kernels compute -----------------------------------------------------------
+
+COUNTED = IMPORTS + textwrap.dedent("""
+    @triton.jit
+    def count(x_ptr, c_ptr, n, BLOCK: tl.constexpr):
+        o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+        tl.store(c_ptr + tl.program_id(0), tl.sum((x > 0.5).to(tl.int32)))
+
+    @triton.jit
+    def keep(x_ptr, s_ptr, z_ptr, n, BLOCK: tl.constexpr):
+        o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+        k = (x > 0.5).to(tl.int32)
+        tl.store(z_ptr + tl.load(s_ptr + tl.program_id(0)) + tl.cumsum(k, 0) - k, x, mask=x > 0.5)
+
+    def op(x):
+        programs = triton.cdiv(x.numel(), 128)
+        c = torch.empty(programs, dtype=torch.int32, device=x.device)
+        count[(programs,)](x, c, x.numel(), BLOCK=128)
+        ends = torch.cumsum(c, 0)
+        SIZE
+        z = x.new_empty(size)
+        if size:
+            keep[(programs,)](x, ends - c, z, x.numel(), BLOCK=128)
+        return z
+""")
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        "size = int(ends[-1].item())",
+        "size = ends.tolist()[-1]",
+        "size = int(ends.cpu().numpy()[-1])",
+        "size = sum(c.tolist()); assert 0 <= size <= x.numel()",
+        "size = next(i for i in range(x.numel() + 1) if i == int(ends[-1]))",
+        "size = torch.empty(0).new_ones(int(c.max()) * 8).numel() and int(ends[-1])",
+    ],
+)
+async def test_host_code_may_read_what_kernels_compute(court, size):
+    task = function("def op(x):\n    return x[x > 0.5]", "[torch.rand(900, device=device)]")
+    outcome = await court.verdict(task, COUNTED.replace("SIZE", size))
+    assert outcome.status == "correct", outcome.summary
+    assert {each.kernel for each in outcome.compiled} == {"count", "keep"}
+
+
+async def test_a_kernel_that_results_of_another_lead_to_has_to_compile_too(court):
+    task = function("def op(x):\n    return x[x > 0.5]", "[torch.rand(900, device=device)]")
+    broken = COUNTED.replace("SIZE", "size = ends.tolist()[-1]").replace(
+        "    k = (x", "    for _ in range(3):\n        break\n    k = (x"
+    )
+    assert (await court.verdict(task, broken)).status == "compile_error"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "assert not torch.isnan(z).any()",
+        "if z.sum().item() == 0.5: raise ValueError(z.sum().item())",
+    ],
+)
+async def test_a_look_at_results_that_fails_without_them_is_not_held_against_a_kernel(court, after):
+    candidate = elementwise("x + y", block=256).replace("    return z", f"    {after}\n    return z")
+    assert (await court.verdict(ADD, candidate)).status == "correct"
+    assert (await court.verdict(LARGE, candidate)).status == "plausible"
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ("import numpy; numpy.ones(x.numel() * 64)", "MemoryError"),
+        ("if x.numel() > 1 << 23: raise SystemExit(3)", "exit"),
+        ("if x.numel() > 1 << 23: import os; os.abort()", "SIGABRT"),
+        ("while x.numel() > 1 << 23: pass", "not done within"),
+    ],
+)
+async def test_what_happens_at_full_size_alone_where_no_kernel_runs_is_unsupported(court, before, says):
+    outcome = await court.verdict(LARGE, elementwise("x + y", block=256, before=before), timeout_s=10.0)
+    assert (outcome.status, outcome.reason) == ("unsupported", "compilation_not_possible_here")
+    assert says in outcome.summary
+
+
 # --- tasks too large for this machine --------------------------------------------------------------------
 
 

@@ -262,7 +262,7 @@ def test_library_operators_are_reported_and_only_rejected_where_the_task_forbids
 
 def test_numbers_without_a_word_from_the_compiler_are_not_correct():
     failure = Failure("not_fakeable", "run", "NotFakeable", "numpy() of a tensor", 4)
-    found = outcome(None, compiled(failure=failure))
+    found = outcome(None, compiled(failure=failure, builds=[]))
     assert (found.status, found.reason) == ("unsupported", "compilation_not_possible_here")
 
 
@@ -315,6 +315,48 @@ def test_a_failure_to_load_is_one_whichever_process_says_so_first():
     for first in ((replace(stopped, failure=failure), CompileReport()), (stopped, compiled(failure=failure))):
         found = outcome(*first)
         assert (found.status, found.stage, found.error.line) == ("compile_error", "load", 2)
+
+
+STOPPED = [
+    {"failure": Failure("memory", "run", "RuntimeError", "can't allocate 48507865824 bytes", 3)},
+    {"failure": Failure("exit", "run", "SystemExit", "the code called exit(3)", 3)},
+    {"ended": EndReport("ended", -1, "SIGSEGV")},
+]
+
+
+@pytest.mark.parametrize("stopped", STOPPED)
+@pytest.mark.parametrize("edits", [{}, REDUCED])
+def test_what_stops_host_code_where_no_kernel_runs_is_not_held_against_a_right_kernel(stopped, edits):
+    found = outcome(None, compiled(builds=[], **stopped), edits=edits)
+    assert (found.status, found.reason) == ("unsupported", "compilation_not_possible_here")
+
+
+@pytest.mark.parametrize("kind", ["memory", "exit", "exception", "not_fakeable"])
+def test_what_was_compiled_before_host_code_stopped_is_enough_at_its_own_sizes(kind):
+    stopped = compiled(failure=Failure(kind, "run", "AssertionError", "not finite", 3))
+    assert outcome(None, stopped).status == "correct"
+    assert outcome(None, stopped, edits=REDUCED).status != "plausible", "the size may be why"
+
+
+def test_at_full_size_it_is_enough_where_values_were_asked_for():
+    failure = Failure("exception", "run", "AssertionError", "not finite", 3)
+    facts = CallFacts(launches={"add_kernel": 1}, programs=64, assumed=1)
+    assert outcome(None, compiled(failure=failure, facts=facts), edits=REDUCED).status == "plausible"
+    assert (
+        outcome(None, compiled(failure=failure, facts=facts, faked=False), edits=REDUCED).status
+        == "unsupported"
+    )
+    before = compiled(failure=failure, facts=facts)
+    later = compiled(faked=False, at_full_size=failure, before=before)
+    assert outcome(None, later, edits=REDUCED).status == "plausible"
+    blind = replace(later, before=compiled(failure=failure))
+    assert outcome(None, blind, edits=REDUCED).status == "unsupported"
+    assert outcome(None, compiled(failure=failure), edits=REDUCED).status == "runtime_error"
+
+
+def test_a_compiler_that_takes_too_long_is_a_timeout_at_any_size():
+    slow = compiled(failure=Failure("time", "run", "CompileTimeout", "20 s for one kernel"))
+    assert [outcome(None, slow, edits=edits).status for edits in ({}, REDUCED)] == ["timeout", "timeout"]
 
 
 def test_nonsense_from_the_compiling_process_is_a_forged_result():

@@ -14,7 +14,8 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
 * `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `order_seed` (of its
   programs), `limit_s`, `detail`, `measure` (what torch does itself), `stubbed` (kernels whose launches do nothing), `timed`
-  (how long the device works for its kernels and for torch's), with memory for the outputs of `room` bytes: one call.
+  (how long the device works for its kernels and for torch's), `taped` (a second file takes what its launches leave in memory,
+  where they are interpreted), with memory for the outputs of `room` bytes: one call.
   `{"progress": {...}}` comes once a second before its reply.
 * `again`, with memory for them: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
@@ -250,6 +251,8 @@ class CandidateProcess:
         assert self.function is not None
         self.phase = self.watch.phase = "run"
         function, inputs = self.function, self.slots[request["slot"]]
+        if request.get("taped"):
+            request = {**request, "tape": descriptors[1]}
         facts: dict[str, Any] = {}
         with self._reporting(request["limit_s"]), torch.no_grad(), self.engine.call(request) as seen:
             self.current = seen

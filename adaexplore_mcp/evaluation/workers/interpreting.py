@@ -12,6 +12,7 @@ from adaexplore_mcp.evaluation.workers.cost import largest_grids
 from adaexplore_mcp.evaluation.workers.interpreter import Call, Interpreter, KernelError, NotInterpretable
 from adaexplore_mcp.evaluation.workers.spaces import HOST
 from adaexplore_mcp.evaluation.workers.standin import NotHere, StandIn
+from adaexplore_mcp.evaluation.workers.tape import TapeRecorder
 from adaexplore_mcp.evaluation.workers.targets import target
 
 __all__ = ["InterpretingEngine"]
@@ -46,6 +47,7 @@ class InterpretingEngine:
     def call(self, request: Mapping[str, Any]) -> Iterator["_Run"]:
         """Interpret what is launched in the context."""
         self._standin.poison = request["poison"]
+        tape = TapeRecorder(request["tape"]) if "tape" in request else None
         with self._interpreter.call(
             request["config"],
             tune=request["tune"],
@@ -53,8 +55,9 @@ class InterpretingEngine:
             order_seed=request["order_seed"],
             stubbed=request["stubbed"],
             before_launch=self._check_places,
+            tape=tape,
         ) as seen:
-            yield _Run(seen, self._standin)
+            yield _Run(seen, self._standin, tape)
 
     def settle(self) -> None:
         """Do nothing: an interpreted launch is over when it returns."""
@@ -84,13 +87,15 @@ class InterpretingEngine:
 class _Run:
     """See `engine.Run`."""
 
-    def __init__(self, seen: Call, standin: StandIn) -> None:
+    def __init__(self, seen: Call, standin: StandIn, tape: TapeRecorder | None) -> None:
+        self._tape = tape
         self._seen = seen
         self._standin = standin
         self._to_host = -standin.to_host
 
     def returned(self) -> None:
         self._to_host += self._standin.to_host
+        self._taped = self._tape is not None and self._tape.finish()
 
     def programs(self) -> int:
         return sum(launch.programs for launch in self._seen.launches)
@@ -124,6 +129,7 @@ class _Run:
             "dots": sorted(seen.dot_precisions | seen.half_dots),
             "left_out": seen.left_out,
             "to_host": max(0, self._to_host),
+            "taped": self._taped,
             "uncovered": list(seen.uncovered),
             "refused": [str(refusal) for refusal in self._standin.refused],
             "notes": list(self._standin.notes),

@@ -25,7 +25,7 @@ from .launchers import Launchers
 from .occupancy import occupancy
 from .records import Build, FailureKind, Launch, Resources
 from .resources import Assembler, CompileTimeout, digest, private_temporary_files, usage_of_binary
-from .session import Session
+from .session import AfterLaunch, Session
 from .versions import (
     COMPILE_NAMES,
     Autotuner,
@@ -66,6 +66,7 @@ class Compiler:
             device_of=device_of,
             usage_of=self._usage_of,
             on_launch=self._record_launch,
+            after_launch=self._after_launch,
             benchmark=lambda *args, **options: 0.0,  # noqa: ARG005 - autotuners are given the session's
         )
 
@@ -100,6 +101,7 @@ class Compiler:
         files: Iterable[str | Path] = (),
         jobs: int = 1,
         launchers: bool = False,
+        after_launch: AfterLaunch | None = None,
     ) -> Session:
         """Begin to keep account of builds and launches; use it as a context around the candidate.
 
@@ -119,6 +121,7 @@ class Compiler:
             configurations_limit_s=configurations_limit_s,
             files=files,
             jobs=jobs,
+            after_launch=after_launch,
             on_leave=self._end_session,
         )
         self._launchers = Launchers(wanted=launchers)
@@ -322,6 +325,10 @@ class Compiler:
                 return None
             self._usage[key] = usage
         return self._usage[key]
+
+    def _after_launch(self, kernel: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        if self._session is not None:
+            self._session.after_launch(kernel, tensors)
 
     def _record_launch(self, launch: Launch) -> None:
         if self._session is not None:

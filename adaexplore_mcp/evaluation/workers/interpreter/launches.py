@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from adaexplore_mcp.evaluation.workers.interpreter.sampling import Sample
+    from adaexplore_mcp.evaluation.workers.tape import TapeRecorder
 
 __all__ = ["Interpreter"]
 
@@ -99,6 +100,7 @@ class Interpreter:
         self._order: np.random.Generator | None = None
         self._stubbed: Collection[str] = ()
         self._sample: Sample | None = None
+        self._tape: TapeRecorder | None = None
         self._in_call = False
 
     @classmethod
@@ -155,6 +157,7 @@ class Interpreter:
         stubbed: Collection[str] = (),
         before_launch: Callable[[str, Mapping[str, object]], None] | None = None,
         sample: Sample | None = None,
+        tape: TapeRecorder | None = None,
     ) -> Iterator[Call]:
         """Keep the books of one forward of a candidate.
 
@@ -171,6 +174,7 @@ class Interpreter:
             before_launch: Called with the kernel's name and its bound arguments before each launch; may
                 raise.
             sample: Chooses the programs that run, on memory that holds nothing; None: all, on their tensors.
+            tape: Is told what each launch changed.
 
         Raises:
             ValueError: `poison` is neither "nan" nor "zero".
@@ -186,7 +190,7 @@ class Interpreter:
         recorder = Call()
         self.recorder, self.tuning = recorder, Tuning(recorder.autotuned, config, tune=tune)
         self.poison, self._before_launch, self._stubbed = poison, before_launch, stubbed
-        self._sample = sample
+        self._sample, self._tape = sample, tape
         self._order = None if order_seed is None else np.random.default_rng(order_seed)
         try:
             yield recorder
@@ -195,7 +199,7 @@ class Interpreter:
             self.recorder = Call()
             self.tuning = Tuning(self.recorder.autotuned, None, tune=False)
             self.poison, self._before_launch, self._order, self._stubbed = "nan", None, None, ()
-            self._sample = None
+            self._sample = self._tape = None
 
     # ---- one launch
 
@@ -240,7 +244,12 @@ class Interpreter:
         # torch.
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), np.errstate(all="ignore"):  # noqa: SLF001 - the only way to step out of a mode that someone else entered
             self.builder.choose_options(known)
+            tape = None if launch.tuning else self._tape
+            if tape is not None:
+                tape.before(tensors_in(bound))
             self._run(kernel, signature, bound, launch)
+            if tape is not None:
+                tape.after(kernel.__name__)
         return result
 
     def _run(self, kernel: FunctionType, signature: Signature, bound: dict[str, Any], launch: Launch) -> None:
