@@ -42,6 +42,7 @@ class CompileReport:
         faked: Whether it ran on fake tensors at full size.
         at_full_size: Why it did not; then it ran on real ones, at the sizes at which numbers are compared.
         before: What it compiled on fake tensors before that.
+        without_values: What stopped it comes up at lowered sizes too where kernels leave no results: not the size is why.
         seconds: Wall time.
     """
 
@@ -56,6 +57,7 @@ class CompileReport:
     faked: bool = True
     at_full_size: Failure | None = None
     before: "CompileReport | None" = None
+    without_values: bool = False
     seconds: float = 0.0
 
     @property

@@ -513,12 +513,12 @@ def _compiler_gave_up(result: WorkloadResult) -> bool:
 def _all_compiled(result: WorkloadResult, compilation: CompileReport) -> bool:
     """Tell whether all that is launched was compiled before host code stopped, which ran well with values.
 
-    At lowered sizes it must have stopped at full size, after it asked for values that were not there: else the size may be why.
+    At lowered sizes it must have stopped at full size, and for want of values: else the size may be why.
     """
     failure = compilation.failure
     if failure is None or failure.kind == "not_here" or compilation.missing(result.launched):
         return False
-    return not result.reduced or (compilation.faked and compilation.facts.assumed > 0)
+    return not result.reduced or (compilation.faked and compilation.without_values)
 
 
 def _why_not(compilation: CompileReport) -> str:

@@ -221,9 +221,12 @@ class Verification:
             if seen.failure is None or seen.failure.kind not in {"not_fakeable", "exception"}:
                 return seen
         real = await self._compile_real(trials)
+        stopped = seen.failure
+        if stopped is None or real.failure is None or real.failure.kind != "exception":
+            return replace(real, at_full_size=stopped, before=seen)
         # An exception that comes up only without values is an artefact of having none.
-        same = real.failure is not None and real.failure.kind == "exception" and seen.failure is not None
-        return seen if same else replace(real, at_full_size=seen.failure, before=seen)
+        alike = (stopped.type, stopped.line) == (real.failure.type, real.failure.line)
+        return replace(seen, without_values=alike)
 
     async def _with_results(self, trials: TrialSet, compilation: CompileReport) -> CompileReport:
         """Compile again where host code looks at what kernels compute: on the first trial, with the interpreter's results."""

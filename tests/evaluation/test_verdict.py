@@ -338,19 +338,17 @@ def test_what_was_compiled_before_host_code_stopped_is_enough_at_its_own_sizes(k
     assert outcome(None, stopped, edits=REDUCED).status != "plausible", "the size may be why"
 
 
-def test_at_full_size_it_is_enough_where_values_were_asked_for():
+def test_at_full_size_it_is_enough_where_the_want_of_values_is_why():
     failure = Failure("exception", "run", "AssertionError", "not finite", 3)
     facts = CallFacts(launches={"add_kernel": 1}, programs=64, assumed=1)
-    assert outcome(None, compiled(failure=failure, facts=facts), edits=REDUCED).status == "plausible"
-    assert (
-        outcome(None, compiled(failure=failure, facts=facts, faked=False), edits=REDUCED).status
-        == "unsupported"
-    )
-    before = compiled(failure=failure, facts=facts)
+    before = compiled(failure=failure, facts=facts, without_values=True)
+    assert outcome(None, before, edits=REDUCED).status == "plausible"
+    assert outcome(None, replace(before, without_values=False), edits=REDUCED).status == "unsupported"
+    assert outcome(None, replace(before, faked=False), edits=REDUCED).status == "unsupported"
     later = compiled(faked=False, at_full_size=failure, before=before)
     assert outcome(None, later, edits=REDUCED).status == "plausible"
-    blind = replace(later, before=compiled(failure=failure))
-    assert outcome(None, blind, edits=REDUCED).status == "unsupported"
+    other = replace(later, before=replace(before, without_values=False))
+    assert outcome(None, other, edits=REDUCED).status == "unsupported"
     assert outcome(None, compiled(failure=failure), edits=REDUCED).status == "runtime_error"
 
 
