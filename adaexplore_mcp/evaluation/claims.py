@@ -276,6 +276,8 @@ class CallFacts:
         library_ns: The same by operator of torch's.
         left_out: Launches that did nothing, as they were asked to.
         to_host: Elements that it brought to the host.
+        assumed: Values that its host code read of tensors that have none, and that were assumed.
+        taped: What its launches left in memory was written down.
         dots: What tl.dot multiplied: input precisions of float32 operands, and narrower types.
         uncovered: Features met that the interpreter does not imitate.
         refused: What was asked for and needs a GPU.
@@ -291,6 +293,8 @@ class CallFacts:
     autotuned: dict[str, int] = field(default_factory=dict)
     left_out: int = 0
     to_host: int = 0
+    assumed: int = 0
+    taped: bool = False
     own_ns: int = 0
     library_ns: dict[str, int] = field(default_factory=dict)
     dots: list[str] = field(default_factory=list)
@@ -311,6 +315,8 @@ class CallFacts:
             autotuned=counts(reply, "autotuned"),
             left_out=number(reply, "left_out"),
             to_host=number(reply, "to_host"),
+            assumed=number(reply, "assumed"),
+            taped=reply.get("taped") is True,
             own_ns=number(reply, "own_ns"),
             library_ns=counts(reply, "library_ns"),
             dots=texts(reply, "dots", 20),

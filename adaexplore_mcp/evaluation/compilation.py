@@ -41,6 +41,8 @@ class CompileReport:
         launch_bytes: By kernel, the bytes of the tensors that one launch is given.
         faked: Whether it ran on fake tensors at full size.
         at_full_size: Why it did not; then it ran on real ones, at the sizes at which numbers are compared.
+        before: What it compiled on fake tensors before that.
+        without_values: What stopped it comes up at lowered sizes too where kernels leave no results: not the size is why.
         seconds: Wall time.
     """
 
@@ -54,6 +56,8 @@ class CompileReport:
     launch_bytes: dict[str, int] = field(default_factory=dict)
     faked: bool = True
     at_full_size: Failure | None = None
+    before: "CompileReport | None" = None
+    without_values: bool = False
     seconds: float = 0.0
 
     @property
@@ -111,7 +115,13 @@ class Compilation:
         self._session: Session | None = None
 
     async def run(
-        self, *, changes: Sequence[Mapping[str, Any]], init: Attachment, inputs: Attachment, fake: bool
+        self,
+        *,
+        changes: Sequence[Mapping[str, Any]],
+        init: Attachment,
+        inputs: Attachment,
+        fake: bool,
+        tape: int | None = None,
     ) -> CompileReport:
         """Run its host code once so that every launch compiles.
 
@@ -120,6 +130,7 @@ class Compilation:
             init: Constructor arguments; without a file they are made up as fake tensors.
             inputs: Arguments of the call; the same.
             fake: Use fake tensors: full size, no memory, no values.
+            tape: What the launches of the same call left in memory when it was interpreted, to be found there again.
         """
         started = time.monotonic()
         name = self._target if isinstance(self._target, str) else self._target["name"]
@@ -140,8 +151,9 @@ class Compilation:
             "configurations_limit_s": self._configurations_s,
             "jobs": self._jobs,
             "launchers": self._launchers,
+            "taped": tape is not None,
         }
-        files = [] if fake else [*init.files, *inputs.files]
+        files = [] if fake else [*init.files, *inputs.files, *([] if tape is None else [tape])]
         try:
             if self._session is None:
                 self._session = await self._stack.enter_async_context(

@@ -295,6 +295,7 @@ class Conversation:
         required: bool = False,
         omit: Mapping[str, Any] | None = None,
         timed: bool = False,
+        tape: int | None = None,
     ) -> None:
         """Call the candidate once and have the outputs judged; a required call has a limit of its own."""
         self.report(f"running {name or trial.name}")
@@ -308,8 +309,9 @@ class Conversation:
         async with self.buffers.outputs(room) as file:
             answer = await self._ask(
                 "call",
-                [file],
+                [file] if tape is None else [file, tape],
                 slot=slot,
+                taped=tape is not None,
                 poison=poison,
                 lanes=self.lanes,
                 config=config,

@@ -87,6 +87,8 @@ class Plan(Value):
     """Lowered constants at which numbers are compared; empty: at the workload's own sizes."""
     aligned: Sizes = {}
     """Larger, aligned ones for a second look at a kernel that differs at `edits`."""
+    stretched: list[Sizes] = []
+    """`edits` with one constant at its own value: what a kernel leaves out beyond some extent shows there alone."""
     hidden: bool = False
     """Drawn from the task's `vary`, and told to nobody before a candidate fails there."""
     flops: int = 0

@@ -244,8 +244,8 @@ class Evaluator:
         used: dict[str, TrialSet] = {}
         larger: list[TrialSet] = []
 
-        async def trials_at(workload: Workload, edits: Sizes) -> TrialSet:
-            larger.append(await self.references.trials(definition, workload, edits))
+        async def trials_at(workload: Workload, edits: Sizes, *, once: bool) -> TrialSet:
+            larger.append(await self.references.trials(definition, workload, edits, once=once))
             return larger[-1]
 
         verification = Verification(

@@ -139,6 +139,12 @@ def _notes(result: WorkloadResult, launches: Mapping[str, int], operators: Seque
         yield "Weights are bound at construction: loading others later has no effect."
     if result.first_look is not None and numerics.clean and not result.first_look.clean:
         yield f"It fails at smaller sizes ({_first(result.first_look)}): it assumes multiples of its block sizes."
+    if result.sampled is not None and numerics.clean:
+        for access in result.sampled.accesses[:1]:
+            yield (
+                f"At full size, where nothing was computed, {access.detail} ({access.kernel}, line {access.line}): offsets beyond 2^31 "
+                "do not fit 32 bits; program_id(0).to(tl.int64) makes them 64 bits wide."
+            )
     if numerics.undefined_lanes:
         yield (
             "Its result rests on lanes that a masked load leaves undefined: right only if they hold zeros, as a GPU was "

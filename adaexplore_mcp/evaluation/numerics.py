@@ -41,6 +41,7 @@ async def run_numerics(
     *,
     once: bool = False,
     elsewhere: TrialSet | None = None,
+    tape: int | None = None,
 ) -> NumericsReport:
     """Run a candidate against the trials of one workload.
 
@@ -50,6 +51,7 @@ async def run_numerics(
         trials: Kept open by the caller.
         once: Make a single call, where the others were made at other sizes.
         elsewhere: The first trial at other sizes, for information; kept open by the caller.
+        tape: An empty file that takes what the launches of a single call leave in memory, where they are interpreted.
 
     Returns:
         What was seen. Nothing the candidate does is an exception here.
@@ -64,7 +66,7 @@ async def run_numerics(
         run = Calls(setting, session, candidate, trials, seen)
         try:
             with contextlib.suppress(Decided):
-                await (run.first() if once else run.all())
+                await (run.first(tape) if once else run.all())
                 seen.stage = "done"
                 if elsewhere is not None and run.cheap:
                     await _elsewhere(setting, session, candidate, elsewhere, seen)
@@ -154,12 +156,12 @@ class Calls(WhoseWork):
         """Whether it can be constructed and called once more for information."""
         return self.construct_s + self.longest_call_s < CHEAP_S and self._affordable()
 
-    async def first(self) -> None:
+    async def first(self, tape: int | None = None) -> None:
         """Load, construct, and call once."""
         await self._load()
         await self._build()
         self.calls_end = time.monotonic() + self.timeout_s
-        await self._first(self.trials.named("constructor")[0])
+        await self._first(self.trials.named("constructor")[0], tape)
 
     async def again_at_other_sizes(self) -> None:
         """Construct and call once in a process that has loaded the candidate."""
@@ -182,14 +184,14 @@ class Calls(WhoseWork):
         await self._shuffled()
         await self._ask("finish", timeout_s=self.timeout_s)
 
-    async def _first(self, first: Trial) -> None:
+    async def _first(self, first: Trial, tape: int | None = None) -> None:
         """Call for the first time.
 
         A masked load without `other` leaves lanes undefined. They hold NaN here, so that whatever uses them shows; a
         GPU was seen to leave zeros, so a kernel that is right with zeros, or raises without, is not condemned, but told.
         """
         try:
-            await self._call(first, slot=0, detail=True, required=True)
+            await self._call(first, slot=0, detail=True, required=True, tape=tape)
         except Decided:
             found, raised = self.seen.mismatch, self.seen.failure
             wrong = found is not None and found.check in UNDEFINED_LANES

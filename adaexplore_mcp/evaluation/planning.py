@@ -80,10 +80,14 @@ async def _plan(reference: TaskProcess, workload: Workload, memory_bytes: int, *
     cost: Mapping[str, Any] = seen["cost"]
     edits: Sizes = {}
     aligned: Sizes = {}
+    stretched: list[Sizes] = []
     too_large = cost["flops"] > OWN_SIZES_FLOPS or max(cost["elements"], cost["largest"]) > OWN_SIZES_ELEMENTS
     if too_large and lower:
         edits = await _lowered(reference, "small", LOWER_S)
         aligned = await _lowered(reference, "aligned", LOWER_ALIGNED_S)
+        if edits:
+            reply = await reference.ask("stretch", edits=edits)
+            stretched = [each for each in reply.body["ok"]["stretched"] if each != aligned]
         if not edits and cost["peak_bytes"] > memory_bytes:
             msg = (
                 f"The task needs about {cost['peak_bytes'] >> 20} MiB at its own sizes, more than the "
@@ -94,6 +98,7 @@ async def _plan(reference: TaskProcess, workload: Workload, memory_bytes: int, *
         workload=workload,
         edits=edits,
         aligned=aligned if aligned != edits else {},
+        stretched=stretched,
         flops=cost["flops"],
         unneeded=cost["unneeded"],
         bytes=seen["bytes"],

@@ -9,6 +9,7 @@ from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.numerics import NumericsReport
+from adaexplore_mcp.evaluation.sampling import Sampled
 from adaexplore_mcp.models import CompiledKernel, ErrorExcerpt, Evidence, Scope
 
 __all__ = [
@@ -74,6 +75,7 @@ class WorkloadResult:
         compilation: At full size.
         first_look: The run at smaller sizes, where one at larger, aligned sizes decided.
         larger: One call at larger, aligned sizes, where the run at smaller ones passed and left programs alone.
+        sampled: Where some of its programs reach at full size; None where nobody asked.
         gpu: The GPU it ran on; None where it was interpreted, or compiled only.
         constant: Whether the reference's outputs were the same in all trials.
         occupants: Processes of others on the GPU, in words.
@@ -87,6 +89,7 @@ class WorkloadResult:
     constant: bool = False
     first_look: NumericsReport | None = None
     larger: NumericsReport | None = None
+    sampled: Sampled | None = None
     gpu: Gpu | None = None
     left_out: Sequence[str] = ()
     occupants: Sequence[str] = ()

@@ -9,7 +9,8 @@ The order of the rules, first that applies:
 4. Its process ended, hung or raised: `crashed`, `timeout`, `out_of_memory`, `runtime_error`; `unsupported` where this
    machine or lowered sizes may be the cause.
 5. Its numbers are wrong: `incorrect`; `rejected` for what skips the work; `unsupported` where only lowered sizes differ.
-6. Its compilation came to no end: what stopped it; `unsupported` where host code cannot run without values.
+6. Its compilation came to no end: `timeout` where the compiler takes too long; else nothing where all that it launches was
+   compiled before, and `unsupported` where host code cannot run without values.
 7. Its task forbids library operators, and torch did the work: `rejected`.
 8. All agreed: `correct` at the task's own sizes, `plausible` at lowered ones.
 """
@@ -17,6 +18,7 @@ The order of the rules, first that applies:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.decisions import (
     Decision,
     doing,
@@ -279,11 +281,13 @@ def _numbers(case: _Case) -> Decision | None:
             evidence=evidence,
         )
     held_before = result.first_look is not None and result.first_look.clean
-    if result.reduced and not mismatch.solid and not held_before:
+    excused = _inside_at_full_size(result, mismatch)
+    if result.reduced and (excused or not mismatch.solid) and not held_before:
         return Decision(
             "unsupported",
             "compare",
-            f"Cannot be judged here: at reduced sizes {result.sizes} {what}. It may be wrong, or assume its full sizes.",
+            f"Cannot be judged here: at reduced sizes {result.sizes} {what}. It may be wrong, or assume its full sizes"
+            + (f", at which {excused} of its programs stay inside." if excused else "."),
             "Check masks and block sizes for these sizes; or register a workload small enough to be judged at its own "
             "sizes, or check it on a GPU yourself.",
             check=mismatch.check,
@@ -323,7 +327,8 @@ def _compilation_unknown(case: _Case) -> Decision | None:
     if compilation.compiled or (result.gpu is not None and not _compiler_gave_up(result)):
         return None  # what ran on a GPU was compiled there, whatever fake tensors could show
     failure = compilation.failure
-    if compilation.timed_out_s or (failure is not None and failure.kind == "time"):
+    slow = bool(compilation.timed_out_s) and not result.reduced
+    if slow or (failure is not None and failure.kind == "time"):
         return Decision(
             "timeout",
             "compile",
@@ -333,20 +338,28 @@ def _compilation_unknown(case: _Case) -> Decision | None:
             check="deadline",
             error=excerpt(failure) if failure else None,
         )
-    if compilation.ended is not None:
+    if compilation.ended is not None and compilation.ended.reason == "processes":
         return of_end(compilation.ended, "compile")
-    assert failure is not None
-    if failure.kind in {"memory", "exit", "no_space"} or (failure.kind == "exception" and result.reduced):
-        # It ran at reduced sizes, and raises at full size where nothing is computed: the size is the difference. At its
+    if failure is not None and failure.kind == "no_space":
+        return of_exception(failure)
+    if _all_compiled(result, compilation):
+        return None
+    if (
+        failure is not None
+        and failure.kind == "exception"
+        and result.reduced
+        and not compilation.facts.assumed
+    ):
+        # It ran at reduced sizes, and raises at full size where no value was asked for: the size is the difference. At its
         # own sizes it ran too, so that what raises without values is an artefact of having none.
         return of_exception(failure)
     return Decision(
         "unsupported",
         "compile",
-        f"The numbers agree, but compilation could not be tried here: {brief(failure)}.",
+        f"The numbers agree, but compilation could not be tried here: {_why_not(compilation)}.",
         "Keep decisions that depend on tensor values out of host code, or check it on a GPU yourself.",
         reason="compilation_not_possible_here",
-        error=excerpt(failure),
+        error=excerpt(failure) if failure else None,
     )
 
 
@@ -398,7 +411,9 @@ def _elsewhere(case: _Case) -> Decision | None:
         )
     if not result.reduced:
         return None
-    if compilation.at_full_size is not None and compilation.at_full_size.kind == "exception":
+    failed = compilation.at_full_size is not None and compilation.at_full_size.kind == "exception"
+    if failed and not (compilation.before is not None and _all_compiled(result, compilation.before)):
+        assert compilation.at_full_size is not None
         return Decision(
             "unsupported",
             "compile",
@@ -493,6 +508,35 @@ def _compiler_gave_up(result: WorkloadResult) -> bool:
     return bool(compilation.timed_out_s) or (
         compilation.failure is not None and compilation.failure.kind == "time"
     )
+
+
+def _all_compiled(result: WorkloadResult, compilation: CompileReport) -> bool:
+    """Tell whether all that is launched was compiled before host code stopped, which ran well with values.
+
+    At lowered sizes it must have stopped at full size, and for want of values: else the size may be why.
+    """
+    failure = compilation.failure
+    if failure is None or failure.kind == "not_here" or compilation.missing(result.launched):
+        return False
+    return not result.reduced or (compilation.faked and compilation.without_values)
+
+
+def _why_not(compilation: CompileReport) -> str:
+    """Say what stopped a compilation, in words."""
+    if compilation.failure is not None:
+        return brief(compilation.failure)
+    if compilation.ended is not None:
+        how = compilation.ended.signal or f"exit code {compilation.ended.exit_code}"
+        return f"where no kernel runs, its process ended ({how})"
+    return f"where nothing is computed, its host code was not done within {compilation.timed_out_s:g} s"
+
+
+def _inside_at_full_size(result: WorkloadResult, mismatch: Mismatch) -> int:
+    """Return how many programs of a kernel that leaves its tensors at reduced sizes were tried at full size and do not."""
+    sampled = result.sampled
+    if not mismatch.kernel or sampled is None or not sampled.inside(mismatch.kernel, mismatch.line):
+        return 0
+    return sampled.programs[mismatch.kernel]
 
 
 def _also_at_full_size(result: WorkloadResult) -> bool:

@@ -487,6 +487,113 @@ async def test_a_slow_first_call_does_not_save_a_candidate_from_other_weights(co
     assert outcome.status == "incorrect"
 
 
+async def test_a_reference_that_loops_until_its_values_are_right_is_a_task(court):
+    task = function(
+        "def op(x):\n    while bool((x > 1).any()):\n        x = torch.where(x > 1, x / 2, x)\n    return x.clone()",
+        "[torch.rand(96, device=device) * 9]",
+    )
+    candidate = IMPORTS + textwrap.dedent("""
+        @triton.jit
+        def step(y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+            o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            y = tl.load(y_ptr + o, mask=o < n, other=0.0)
+            tl.store(z_ptr + o, tl.where(y > 1, y / 2, y), mask=o < n)
+
+        def op(x):
+            y = x.clone()
+            while (y > 1).any():
+                y, x = torch.empty_like(y), y
+                step[(triton.cdiv(y.numel(), 64),)](x, y, y.numel(), BLOCK=64)
+            return y
+    """)
+    assert (await court.verdict(task, candidate)).status == "correct"
+
+
+# --- host code that reads what kernels compute -----------------------------------------------------------
+
+COUNTED = IMPORTS + textwrap.dedent("""
+    @triton.jit
+    def count(x_ptr, c_ptr, n, BLOCK: tl.constexpr):
+        o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+        tl.store(c_ptr + tl.program_id(0), tl.sum((x > 0.5).to(tl.int32)))
+
+    @triton.jit
+    def keep(x_ptr, s_ptr, z_ptr, n, BLOCK: tl.constexpr):
+        o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + o, mask=o < n, other=0.0)
+        k = (x > 0.5).to(tl.int32)
+        tl.store(z_ptr + tl.load(s_ptr + tl.program_id(0)) + tl.cumsum(k, 0) - k, x, mask=x > 0.5)
+
+    def op(x):
+        programs = triton.cdiv(x.numel(), 128)
+        c = torch.empty(programs, dtype=torch.int32, device=x.device)
+        count[(programs,)](x, c, x.numel(), BLOCK=128)
+        ends = torch.cumsum(c, 0)
+        SIZE
+        z = x.new_empty(size)
+        if size:
+            keep[(programs,)](x, ends - c, z, x.numel(), BLOCK=128)
+        return z
+""")
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        "size = int(ends[-1].item())",
+        "size = ends.tolist()[-1]",
+        "size = int(ends.cpu().numpy()[-1])",
+        "size = sum(c.tolist()); assert 0 <= size <= x.numel()",
+        "size = next(i for i in range(x.numel() + 1) if i == int(ends[-1]))",
+        "size = torch.empty(0).new_ones(int(c.max()) * 8).numel() and int(ends[-1])",
+    ],
+)
+async def test_host_code_may_read_what_kernels_compute(court, size):
+    task = function("def op(x):\n    return x[x > 0.5]", "[torch.rand(900, device=device)]")
+    outcome = await court.verdict(task, COUNTED.replace("SIZE", size))
+    assert outcome.status == "correct", outcome.summary
+    assert {each.kernel for each in outcome.compiled} == {"count", "keep"}
+
+
+async def test_a_kernel_that_results_of_another_lead_to_has_to_compile_too(court):
+    task = function("def op(x):\n    return x[x > 0.5]", "[torch.rand(900, device=device)]")
+    broken = COUNTED.replace("SIZE", "size = ends.tolist()[-1]").replace(
+        "    k = (x", "    for _ in range(3):\n        break\n    k = (x"
+    )
+    assert (await court.verdict(task, broken)).status == "compile_error"
+
+
+@pytest.mark.parametrize(
+    ("after", "large"),
+    [
+        ("assert not torch.isnan(z).any()", "plausible"),
+        ("if z.sum().item() == 0.5: raise ValueError(z.sum().item())", "unsupported"),
+        ("z.sum().item()\n    assert x.numel() < 1 << 23", "unsupported"),
+        ("assert x.numel() < 1 << 23", "unsupported"),
+    ],
+)
+async def test_a_look_at_results_that_fails_without_them_is_not_held_against_a_kernel(court, after, large):
+    candidate = elementwise("x + y", block=256).replace("    return z", f"    {after}\n    return z")
+    assert (await court.verdict(ADD, candidate)).status == "correct"
+    assert (await court.verdict(LARGE, candidate)).status == large
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ("import numpy; numpy.ones(x.numel() * 64)", "MemoryError"),
+        ("if x.numel() > 1 << 23: raise SystemExit(3)", "exit"),
+        ("if x.numel() > 1 << 23: import os; os.abort()", "SIGABRT"),
+        ("while x.numel() > 1 << 23: pass", "not done within"),
+    ],
+)
+async def test_what_happens_at_full_size_alone_where_no_kernel_runs_is_unsupported(court, before, says):
+    outcome = await court.verdict(LARGE, elementwise("x + y", block=256, before=before), timeout_s=10.0)
+    assert (outcome.status, outcome.reason) == ("unsupported", "compilation_not_possible_here")
+    assert says in outcome.summary
+
+
 # --- tasks too large for this machine --------------------------------------------------------------------
 
 
@@ -531,6 +638,97 @@ async def test_an_access_that_runs_from_one_input_into_the_next_is_out_of_bounds
     )
     outcome = await court.verdict(task, elementwise("x + tl.load(x_ptr + n + o)", block=256))
     assert (outcome.status, outcome.check) == ("incorrect", "out_of_bounds")
+
+
+ROWS = function(
+    "R = 4096\nC = 16384\ndef op(x):\n    return torch.relu(x)", "[torch.randn(R, C, device=device)]"
+)
+
+
+def rows(grid, columns, mask=""):
+    """Return a candidate for ROWS: a program per row, and columns as given."""
+    return IMPORTS + textwrap.dedent(f"""
+        @triton.jit
+        def kernel(x_ptr, z_ptr, C, BLOCK: tl.constexpr):
+            c = tl.arange(0, BLOCK)
+            o = tl.program_id(0) * {"C" if mask else "BLOCK"} + c
+            tl.store(z_ptr + o, tl.maximum(tl.load(x_ptr + o{mask}), 0.0){mask})
+
+        def op(x):
+            z = torch.empty_like(x)
+            kernel[({grid},)](x, z, x.shape[1], BLOCK={columns})
+            return z
+    """)
+
+
+@pytest.mark.parametrize(
+    ("grid", "columns", "mask"),
+    [
+        ("4096", "16384", ""),
+        ("x.shape[0]", "16384", ""),
+        ("4096", "triton.next_power_of_2(x.shape[1])", ", mask=c < C"),
+    ],
+)
+async def test_a_kernel_with_its_full_sizes_written_into_it_is_not_condemned_at_reduced_ones(
+    court, grid, columns, mask
+):
+    outcome = await court.verdict(ROWS, rows(grid, columns, mask))
+    assert (outcome.status, outcome.reason) == ("unsupported", "differs_at_reduced_sizes")
+    assert (
+        "at which 64 of its programs" in outcome.summary or "at which 66 of its programs" in outcome.summary
+    )
+
+
+async def test_an_access_outside_at_full_size_too_is_not_excused_by_sizes_written_into_a_kernel(court):
+    outcome = await court.verdict(ROWS, rows("4096 + 1", "16384"))
+    assert (outcome.status, outcome.check) == ("incorrect", "out_of_bounds")
+
+
+async def test_an_access_that_follows_from_loaded_values_is_not_excused(court):
+    task = function(
+        "R = 4096\nC = 16384\ndef op(x, i):\n    return x[i]",
+        "[torch.randn(R, C, device=device), torch.randint(0, R, (R,), device=device)]",
+    )
+    candidate = IMPORTS + textwrap.dedent("""
+        @triton.jit
+        def kernel(x_ptr, i_ptr, z_ptr, C, BLOCK: tl.constexpr):
+            c = tl.arange(0, BLOCK)
+            row = tl.load(i_ptr + tl.program_id(0)) * 2 + 1
+            value = tl.load(x_ptr + row * C + c, mask=c < C)
+            tl.store(z_ptr + tl.program_id(0) * C + c, value, mask=c < C)
+
+        def op(x, i):
+            z = torch.empty_like(x)
+            kernel[(x.shape[0],)](x, i, z, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+            return z
+    """)
+    assert (await court.verdict(task, candidate)).check == "out_of_bounds"
+    assert (await court.verdict(task, candidate.replace(" * 2 + 1", ""))).status == "plausible"
+
+
+@pytest.mark.parametrize(
+    ("grid", "columns"),
+    [
+        ("min(x.shape[0], 1024)", "triton.next_power_of_2(x.shape[1])"),
+        ("x.shape[0]", "min(8192, triton.next_power_of_2(x.shape[1]))"),
+    ],
+)
+async def test_what_is_left_out_beyond_some_extent_shows_with_one_size_at_its_own_value(court, grid, columns):
+    outcome = await court.verdict(ROWS, rows(grid, columns, ", mask=c < C"), timeout_s=60.0)
+    assert (outcome.status, outcome.check) == ("incorrect", "unwritten")
+    assert "at reduced sizes" in outcome.summary
+
+
+async def test_offsets_that_32_bits_do_not_hold_at_full_size_are_told(court):
+    task = function(
+        "N = 4294967296\ndef op(x, y):\n    return x + y",
+        "[torch.randn(N, device=device), torch.randn(N, device=device)]",
+    )
+    outcome = await court.verdict(task, elementwise("x + y", block=1024))
+    assert outcome.status == "plausible"
+    assert any("32 bits" in note for note in outcome.facts.notes)
+    wide = elementwise("x + y", block=1024).replace("tl.program_id(0)", "tl.program_id(0).to(tl.int64)")
+    assert not any("32 bits" in note for note in (await court.verdict(task, wide)).facts.notes)
 
 
 WHOLE_BLOCKS = IMPORTS + textwrap.dedent("""

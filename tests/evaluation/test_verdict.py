@@ -19,6 +19,7 @@ from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.numerics import NumericsReport
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
+from adaexplore_mcp.evaluation.sampling import Sampled
 from adaexplore_mcp.evaluation.session import EndReport
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.models import Policy, Workload
@@ -167,6 +168,48 @@ def test_a_difference_at_reduced_sizes_only_is_unsupported_with_the_evidence():
     assert found.evidence.index == [1, 2]
 
 
+def out_of_bounds(**fields):
+    return replace(
+        numerics(**fields),
+        mismatch=Mismatch(
+            "out_of_bounds", "first inputs", {"detail": "4 lanes"}, solid=True, kernel="k", line=3
+        ),
+    )
+
+
+def test_an_access_that_stays_inside_at_full_size_is_not_held_against_a_kernel_at_reduced_ones():
+    inside = Sampled(programs={"k": 64})
+    found = outcome(out_of_bounds(), edits=REDUCED, sampled=inside)
+    assert (found.status, found.reason) == ("unsupported", "differs_at_reduced_sizes")
+    assert "64 of its programs" in found.summary
+    assert outcome(out_of_bounds(), sampled=inside).status == "incorrect", "those are its own sizes"
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [
+        None,
+        Sampled(programs={"other": 64}),
+        Sampled(programs={"k": 64}, cut_short=["k"]),
+        Sampled(programs={"k": 64}, of_values=frozenset({("k", 3)})),
+        Sampled(programs={"k": 64}, accesses=[Finding("out_of_bounds_load", "k", 9, "past the end")]),
+    ],
+)
+def test_an_access_that_may_lie_outside_at_full_size_too_is_incorrect(sampled):
+    found = outcome(out_of_bounds(), edits=REDUCED, sampled=sampled)
+    assert (found.status, found.check) == ("incorrect", "out_of_bounds")
+
+
+def test_what_is_wrong_at_larger_reduced_sizes_alone_says_at_which():
+    found = outcome(
+        numerics(mismatch=Mismatch("values", "first inputs", {"detail": "wrong"})),
+        edits=REDUCED,
+        first_look=numerics(),
+    )
+    assert found.status == "incorrect"
+    assert "at reduced sizes N=64" in found.summary
+
+
 @pytest.mark.parametrize("check", ["out_of_bounds", "unwritten", "dtype"])
 def test_what_no_size_excuses_is_incorrect_at_reduced_sizes_too(check):
     mismatch = Mismatch(
@@ -219,7 +262,7 @@ def test_library_operators_are_reported_and_only_rejected_where_the_task_forbids
 
 def test_numbers_without_a_word_from_the_compiler_are_not_correct():
     failure = Failure("not_fakeable", "run", "NotFakeable", "numpy() of a tensor", 4)
-    found = outcome(None, compiled(failure=failure))
+    found = outcome(None, compiled(failure=failure, builds=[]))
     assert (found.status, found.reason) == ("unsupported", "compilation_not_possible_here")
 
 
@@ -272,6 +315,46 @@ def test_a_failure_to_load_is_one_whichever_process_says_so_first():
     for first in ((replace(stopped, failure=failure), CompileReport()), (stopped, compiled(failure=failure))):
         found = outcome(*first)
         assert (found.status, found.stage, found.error.line) == ("compile_error", "load", 2)
+
+
+STOPPED = [
+    {"failure": Failure("memory", "run", "RuntimeError", "can't allocate 48507865824 bytes", 3)},
+    {"failure": Failure("exit", "run", "SystemExit", "the code called exit(3)", 3)},
+    {"ended": EndReport("ended", -1, "SIGSEGV")},
+]
+
+
+@pytest.mark.parametrize("stopped", STOPPED)
+@pytest.mark.parametrize("edits", [{}, REDUCED])
+def test_what_stops_host_code_where_no_kernel_runs_is_not_held_against_a_right_kernel(stopped, edits):
+    found = outcome(None, compiled(builds=[], **stopped), edits=edits)
+    assert (found.status, found.reason) == ("unsupported", "compilation_not_possible_here")
+
+
+@pytest.mark.parametrize("kind", ["memory", "exit", "exception", "not_fakeable"])
+def test_what_was_compiled_before_host_code_stopped_is_enough_at_its_own_sizes(kind):
+    stopped = compiled(failure=Failure(kind, "run", "AssertionError", "not finite", 3))
+    assert outcome(None, stopped).status == "correct"
+    assert outcome(None, stopped, edits=REDUCED).status != "plausible", "the size may be why"
+
+
+def test_at_full_size_it_is_enough_where_the_want_of_values_is_why():
+    failure = Failure("exception", "run", "AssertionError", "not finite", 3)
+    facts = CallFacts(launches={"add_kernel": 1}, programs=64, assumed=1)
+    before = compiled(failure=failure, facts=facts, without_values=True)
+    assert outcome(None, before, edits=REDUCED).status == "plausible"
+    assert outcome(None, replace(before, without_values=False), edits=REDUCED).status == "unsupported"
+    assert outcome(None, replace(before, faked=False), edits=REDUCED).status == "unsupported"
+    later = compiled(faked=False, at_full_size=failure, before=before)
+    assert outcome(None, later, edits=REDUCED).status == "plausible"
+    other = replace(later, before=replace(before, without_values=False))
+    assert outcome(None, other, edits=REDUCED).status == "unsupported"
+    assert outcome(None, compiled(failure=failure), edits=REDUCED).status == "runtime_error"
+
+
+def test_a_compiler_that_takes_too_long_is_a_timeout_at_any_size():
+    slow = compiled(failure=Failure("time", "run", "CompileTimeout", "20 s for one kernel"))
+    assert [outcome(None, slow, edits=edits).status for edits in ({}, REDUCED)] == ["timeout", "timeout"]
 
 
 def test_nonsense_from_the_compiling_process_is_a_forged_result():

@@ -427,7 +427,7 @@ ONCE = "import torch\nCALLS = []\ndef op(x):\n    CALLS.append(1)\n    if len(CA
 async def test_an_error_that_rests_on_undefined_lanes_is_told_from_one_that_does_not(court):
     task = function("N = 96\ndef op(x):\n    return x * 2", "[torch.randn(N, device=device)]")
     outcome = await court.verdict(task, UNDEFINED)
-    assert outcome.status == "unsupported"  # its host code needs values to be compiled
+    assert outcome.status == "correct"  # with zeros there, as a GPU leaves them
     assert any("masked load leaves undefined" in note for note in outcome.facts.notes)
     outcome = await court.verdict(task, ONCE)
     assert outcome.status == "runtime_error"

@@ -13,12 +13,13 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"failure": {...}}` (see `
 * `weights`: `state` with its file: copies tensors into parameters and buffers of the same name and shape.
 * `slot`: `slot`, `inputs` with its file: maps inputs shared, so that the server can put other values at the same address.
 * `call`: `slot`, `poison` (of fresh memory), `lanes` (what undefined lanes hold), `config`, `tune`, `order_seed` (of its
-  programs), `limit_s`, `detail`, `measure` (what torch does itself), `omit` (launches that do nothing:
-  see `omission`), `timed` (how long the device works for its kernels and for torch's), with memory for the outputs of `room`
-  bytes: one call.
+  programs), `limit_s`, `detail`, `measure` (what torch does itself), `omit` (launches that do nothing: see `omission`), `timed`
+  (how long the device works for its kernels and for torch's), `taped` (a second file takes what its launches leave in memory,
+  where they are interpreted), with memory for the outputs of `room` bytes: one call.
   `{"progress": {...}}` comes once a second before its reply.
 * `again`, with memory for them: the outputs of the first call once more, as they are now.
 * `finish`: nothing but the last look at what it did to its process.
+* `sample`, instead of all others, where it is interpreted: see `sampling`.
 """
 
 import base64
@@ -45,6 +46,7 @@ from adaexplore_mcp.evaluation.workers.failures import describe
 from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.interpreting import InterpretingEngine
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, CandidateModule, load_candidate
+from adaexplore_mcp.evaluation.workers.sampling import Sampling
 from adaexplore_mcp.evaluation.workers.source import signs_of
 from adaexplore_mcp.evaluation.workers.task import seed_all
 from adaexplore_mcp.evaluation.workers.tensors import (
@@ -66,7 +68,9 @@ Reply = dict[str, Any]
 def run(connection: Connection, folder: Path) -> None:
     """Get ready to interpret, then answer requests until the server closes the connection."""
     interpret_once()
-    serve(connection, folder, InterpretingEngine())
+    candidate = CandidateProcess(connection, folder, InterpretingEngine())
+    candidate.operations["sample"] = Sampling(folder)
+    answer(candidate)
 
 
 def serve(connection: Connection, folder: Path, engine: Engine) -> None:
@@ -137,7 +141,7 @@ class CandidateProcess:
         self.first_outputs: Any = None
         self.first_lanes = ""
         self.current: Run | None = None
-        self.operations: Mapping[str, Callable[[Mapping[str, Any], Sequence[int]], Reply]] = {
+        self.operations: dict[str, Callable[[Mapping[str, Any], Sequence[int]], Reply]] = {
             "inspect": lambda request, _: signs_of(base64.b64decode(request["source"])),
             "load": self.load,
             "construct": self.construct,
@@ -249,6 +253,8 @@ class CandidateProcess:
         assert self.function is not None
         self.phase = self.watch.phase = "run"
         function, inputs = self.function, self.slots[request["slot"]]
+        if request.get("taped"):
+            request = {**request, "tape": descriptors[1]}
         facts: dict[str, Any] = {}
         with self._reporting(request["limit_s"]), torch.no_grad(), self.engine.call(request) as seen:
             self.current = seen

@@ -2,7 +2,8 @@
 
 A request with `op` compile is one run of the host code at some sizes (see `evaluation.compilation.Compilation.run`); its
 reply: builds, launches, facts, and `failure` where something stopped it. `jobs` says how many configurations of an
-autotuner are compiled side by side (1 if not given), `launchers` whether the C stubs that launch kernels are built too.
+autotuner are compiled side by side (1 if not given), `launchers` whether the C stubs that launch kernels are built too, `taped`
+that the last file is a `tape`, which launches play.
 
 A request with `op` pack brings the descriptor of a file and has it filled with what was compiled, for the process that
 will launch it (`workers.cuda.cache`); its reply: `packed`, the bytes written, 0 where the cache cannot be packed.
@@ -27,6 +28,7 @@ from adaexplore_mcp.evaluation.workers.cost import largest_grids, library_work, 
 from adaexplore_mcp.evaluation.workers.cuda import cache
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME, load_candidate
 from adaexplore_mcp.evaluation.workers.standin import NotFakeable, NotHere, StandIn
+from adaexplore_mcp.evaluation.workers.tape import Tape
 from adaexplore_mcp.evaluation.workers.targets import target
 from adaexplore_mcp.evaluation.workers.tensors import decode, decode_outline
 from adaexplore_mcp.evaluation.workers.warming import compile_once
@@ -96,6 +98,7 @@ class _Compilation:
             jobs=request.get("jobs", 1),
             launchers=request.get("launchers", False),
             on_launch=standin.launched,
+            after_launch=Tape(self.descriptors.pop()).play if request.get("taped") else None,
         )
         reply: dict[str, Any] = {}
         # Everything is caught, SystemExit and KeyboardInterrupt too: what a stranger's code raises is an answer.
@@ -114,6 +117,7 @@ class _Compilation:
             "launch_bytes": _largest_bytes(session.launches),
             "grids": largest_grids((launch.kernel, launch.grid) for launch in session.launches),
             "tuned": session.tuned(),
+            "assumed": standin.answers["value_assumed"],
             "notes": [*session.notes, *standin.notes],
             "refused": [str(refusal) for refusal in standin.refused],
         }

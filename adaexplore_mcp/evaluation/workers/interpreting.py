@@ -13,6 +13,7 @@ from adaexplore_mcp.evaluation.workers.interpreter import Call, Interpreter, Ker
 from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.spaces import HOST
 from adaexplore_mcp.evaluation.workers.standin import NotHere, StandIn
+from adaexplore_mcp.evaluation.workers.tape import TapeRecorder
 from adaexplore_mcp.evaluation.workers.targets import target
 
 __all__ = ["InterpretingEngine"]
@@ -47,6 +48,7 @@ class InterpretingEngine:
     def call(self, request: Mapping[str, Any]) -> Iterator["_Run"]:
         """Interpret what is launched in the context."""
         self._standin.poison = request["poison"]
+        tape = TapeRecorder(request["tape"]) if "tape" in request else None
         with self._interpreter.call(
             request["config"],
             tune=request["tune"],
@@ -54,8 +56,9 @@ class InterpretingEngine:
             order_seed=request["order_seed"],
             omission=Omission.of(request["omit"]),
             before_launch=self._before_launch,
+            tape=tape,
         ) as seen:
-            yield _Run(seen, self._standin)
+            yield _Run(seen, self._standin, tape)
 
     def settle(self) -> None:
         """Do nothing: an interpreted launch is over when it returns."""
@@ -86,7 +89,8 @@ class InterpretingEngine:
 class _Run:
     """See `engine.Run`."""
 
-    def __init__(self, seen: Call, standin: StandIn) -> None:
+    def __init__(self, seen: Call, standin: StandIn, tape: TapeRecorder | None) -> None:
+        self._tape = tape
         self._seen = seen
         self._standin = standin
         self._to_host = -standin.to_host
@@ -94,6 +98,7 @@ class _Run:
     def returned(self) -> None:
         self._to_host += self._standin.to_host
         self._standin.returned()
+        self._taped = self._tape is not None and self._tape.finish()
 
     def programs(self) -> int:
         return sum(launch.programs for launch in self._seen.launches)
@@ -127,6 +132,7 @@ class _Run:
             "dots": sorted(seen.dot_precisions | seen.half_dots),
             "left_out": seen.left_out,
             "to_host": max(0, self._to_host),
+            "taped": self._taped,
             "uncovered": list(seen.uncovered),
             "refused": [str(refusal) for refusal in self._standin.refused],
             "notes": list(self._standin.notes),

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from .sizes import SizeError
 
-__all__ = ["ALIGNED", "SMALL", "Budget", "Edits", "Lowering", "Work", "lower"]
+__all__ = ["ALIGNED", "SMALL", "STRETCHED", "Budget", "Edits", "Lowering", "Work", "lower", "stretched"]
 
 Edits = Mapping[str, tuple[int, int]]
 """By key of a constant, the value at the task's own sizes and the lowered one."""
@@ -82,6 +82,10 @@ ALIGNED = Budget(
     flops=1e8, elements=5e6, parameters=3e6, floors=(128, 64, 32, 16, 8), aligned=True, linked=True
 )
 """For the second look at a kernel that assumes multiples of its block sizes, or that two sizes are equal as they are."""
+
+STRETCHED = Budget(flops=1e8, elements=1e7, parameters=3e6, floors=())
+"""One call with a constant at its own value: 4,096 programs of a row of 256, or 256 of 16,384, take 1 to 2 s."""
+MOST_STRETCHED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,37 @@ def lower(
         if work is not None and confirm(edits):
             return finished(edits, work, confirmed=True)
     return finished({}, before, confirmed=False)
+
+
+def stretched(
+    edits: Edits,
+    measure: Callable[[Edits], Work | None],
+    *,
+    budget: Budget = STRETCHED,
+    seconds: float = 5.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[dict[str, tuple[int, int]]]:
+    """Return lowered sizes with one constant at its own value again, those that were lowered most first.
+
+    What a kernel does not cover beyond some extent, it leaves out there and nowhere below.
+
+    Args:
+        edits: Lowered sizes at which a run works.
+        measure: As for `lower`.
+        budget: What one run may cost.
+        seconds: When to stop looking.
+        clock: Seconds, monotonic.
+    """
+    deadline = clock() + seconds
+    found: list[dict[str, tuple[int, int]]] = []
+    for key in sorted(edits, key=lambda key: -edits[key][0] / max(1, edits[key][1])):
+        others = {other: edit for other, edit in edits.items() if other != key}
+        if len(found) == MOST_STRETCHED or not others or clock() > deadline:
+            break
+        work = measure(others)
+        if work is not None and budget.excess(work) == 1.0:
+            found.append(others)
+    return found
 
 
 class _Counted:

@@ -9,6 +9,7 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `co
 * `load`: `task` (see `content.TaskContent`), `domains`, `target`, and `device` where that is not cuda.
 * `examine`: what a call costs, its inputs and outputs, at the sizes of `load`, without computing.
 * `lower`: `budget` (small or aligned), `seconds`: lowered size constants.
+* `stretch`: `edits`: lowered size constants with one of them at its own value again.
 * `changes`: the changes of size constants that a candidate's source gets.
 * `init`: `construct_seed`: the constructor's arguments, with their file.
 * `constants`: `construct_seeds`: the parameters and buffers that the constructor makes the same under both.
@@ -42,7 +43,15 @@ from adaexplore_mcp.evaluation.workers.lowering import ALIGNED, SMALL
 from adaexplore_mcp.evaluation.workers.spaces import HOST, Space, file_bytes
 from adaexplore_mcp.evaluation.workers.standin import StandIn
 from adaexplore_mcp.evaluation.workers.targets import target
-from adaexplore_mcp.evaluation.workers.task import LoadedTask, Place, Trial, load, lower_task, trial
+from adaexplore_mcp.evaluation.workers.task import (
+    LoadedTask,
+    Place,
+    Trial,
+    load,
+    lower_task,
+    stretch_task,
+    trial,
+)
 from adaexplore_mcp.evaluation.workers.tensors import as_bytes, decode, dtype_name, encode, write_contiguous
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
 from adaexplore_mcp.evaluation.workers.widening import Call, widened_call
@@ -149,6 +158,7 @@ def serve(connection: Connection, folder: Path, machine: Machine) -> None:
         "load": reference.load,
         "examine": reference.examine,
         "lower": reference.lower,
+        "stretch": reference.stretch,
         "changes": reference.changes,
         "init": reference.init,
         "constants": reference.constants,
@@ -250,6 +260,21 @@ class Reference:
                 own=self.own,
             )
         return {"edits": {key: list(change) for key, change in lowering.edits.items()}}, []
+
+    def stretch(self, request: Mapping[str, Any]) -> Reply:
+        """Look for lowered sizes with one constant at its own value; after `examine`."""
+        assert self.own is not None
+        edits = {key: (old, new) for key, (old, new) in request["edits"].items()}
+        with self.machine.active():
+            found = stretch_task(
+                self.content,
+                self.folder / "trial",
+                edits,
+                self.own,
+                device="cuda",
+                place=self.machine.place,
+            )
+        return {"stretched": [{key: list(edit) for key, edit in each.items()} for each in found]}, []
 
     def changes(self, _: Mapping[str, Any]) -> Reply:
         """Return what has to change in a candidate's source; names and numbers, nothing of the reference's text."""

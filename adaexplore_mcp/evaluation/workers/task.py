@@ -33,12 +33,12 @@ from adaexplore_mcp.evaluation.workers.arguments import (
 )
 from adaexplore_mcp.evaluation.workers.content import FaultReason, Prepared, TaskContent, TaskFault
 from adaexplore_mcp.evaluation.workers.cost import Cost, measure
-from adaexplore_mcp.evaluation.workers.lowering import SMALL, Budget, Edits, Lowering, lower
+from adaexplore_mcp.evaluation.workers.lowering import SMALL, Budget, Edits, Lowering, lower, stretched
 from adaexplore_mcp.evaluation.workers.snapshot import Snapshot
 from adaexplore_mcp.evaluation.workers.tensors import outline
 from adaexplore_mcp.evaluation.workers.trees import leaves
 
-__all__ = ["LoadedTask", "Trial", "load", "lower_task", "seed_all", "trial"]
+__all__ = ["LoadedTask", "Trial", "load", "lower_task", "seed_all", "stretch_task", "trial"]
 
 Built = TypeVar("Built")
 Place = Callable[[Any], Any]
@@ -369,15 +369,7 @@ def lower_task(
         TaskFault: The task cannot be run on fake tensors even at its own sizes.
     """
     own = own or trial(content, folder, device=device, place=place)
-
-    def measured(edits: Edits) -> Cost | None:
-        if not edits:
-            return own.cost
-        try:
-            result = trial(content.with_edits(edits), folder, device=device, place=place)
-        except TaskFault:
-            return None
-        return result.cost if result.empty() <= own.empty() else None
+    measured = _measuring(content, folder, own, device=device, place=place)
 
     def runs(edits: Edits) -> bool:
         work = measured(edits)
@@ -392,7 +384,46 @@ def lower_task(
     return lower(content.integers(), measured, budget=budget, seconds=seconds, confirm=runs)
 
 
+def stretch_task(
+    content: TaskContent,
+    folder: Path,
+    edits: Edits,
+    own: Trial,
+    *,
+    device: str = "cpu",
+    place: Place | None = None,
+) -> list[dict[str, tuple[int, int]]]:
+    """Return lowered sizes of a task with one constant at its own value again; see `lowering.stretched`.
+
+    Args:
+        content: The task at one workload, not lowered.
+        folder: For its files.
+        edits: Its lowered sizes.
+        own: The trial at the task's own sizes.
+        device: cpu or cuda.
+        place: As for `load`.
+    """
+    return stretched(edits, _measuring(content, folder, own, device=device, place=place))
+
+
 # --- helpers ---------------------------------------------------------------------------------------------
+
+
+def _measuring(
+    content: TaskContent, folder: Path, own: Trial, *, device: str, place: Place | None
+) -> Callable[[Edits], Cost | None]:
+    """Return what runs a task on fake tensors at lowered sizes and says what that costs; None where it fails."""
+
+    def measured(edits: Edits) -> Cost | None:
+        if not edits:
+            return own.cost
+        try:
+            result = trial(content.with_edits(edits), folder, device=device, place=place)
+        except TaskFault:
+            return None
+        return result.cost if result.empty() <= own.empty() else None
+
+    return measured
 
 
 def seed_all(seed: int) -> None:

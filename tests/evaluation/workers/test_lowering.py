@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaexplore_mcp.evaluation.workers.lowering import ALIGNED, SMALL, Budget, lower
+from adaexplore_mcp.evaluation.workers.lowering import ALIGNED, SMALL, Budget, lower, stretched
 from adaexplore_mcp.evaluation.workers.sizes import SizeError
 
 
@@ -49,6 +49,18 @@ def test_a_matrix_product_is_lowered_until_it_fits():
     assert result.after == matmul(**values)
     assert result.after.flops <= 3e6
     assert max(values.values()) <= 4 * min(values.values()), "the largest go first, so sizes stay balanced"
+
+
+def test_one_constant_at_a_time_gets_its_own_value_back_where_that_can_be_computed():
+    model = Model({"m": 4096, "n": 1 << 24, "k": 8192}, matmul)
+    edits = {"m": (4096, 64), "n": (1 << 24, 64), "k": (8192, 64)}
+    found = [model.values(each) for each in stretched(edits, model)]
+    assert found == [{"m": 64, "n": 64, "k": 8192}, {"m": 4096, "n": 64, "k": 64}]
+
+
+def test_a_single_lowered_constant_is_not_given_back():
+    model = Model({"n": 4096}, lambda n: Work(elements=n))
+    assert stretched({"n": (4096, 64)}, model) == []
 
 
 def test_what_fits_is_left_alone():

@@ -1,7 +1,7 @@
 """A Triton driver for a GPU that is not there: it answers for its limits, checks launches as CUDA does, runs nothing."""
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -33,6 +33,7 @@ class StandInDriver(DriverBase):  # type: ignore[misc]  # triton ships no types
         device_of: Says whether a kernel may be given a tensor: whether a GPU machine would have it in GPU memory.
         usage_of: Returns the resources of a binary.
         on_launch: Is told of every launch that would run.
+        after_launch: Is given the kernel's name and its tensors by name, once it would have run.
         benchmark: Takes the place of Triton's benchmarker.
     """
 
@@ -45,12 +46,14 @@ class StandInDriver(DriverBase):  # type: ignore[misc]  # triton ships no types
         device_of: Callable[[torch.Tensor], bool],
         usage_of: Callable[[bytes], Resources | None],
         on_launch: Callable[[Launch], None],
+        after_launch: Callable[[str, Iterable[tuple[str, torch.Tensor]]], None],
         benchmark: BenchmarkFunction,
     ) -> None:
         super().__init__()
         self.target = target
         self.device_of = device_of
         self.on_launch = on_launch
+        self.after_launch = after_launch
         self._usage_of = usage_of
         self._benchmark = benchmark
         self.utils = SimpleNamespace(
@@ -204,6 +207,14 @@ class _Launcher:
                 },
             )
         )
+        self._driver.after_launch(
+            metadata.name,
+            (
+                pair
+                for name, value in zip(self._names, arguments, strict=False)
+                for pair in _named_tensors(name, value)
+            ),
+        )
 
     def _check_pointers(self, arguments: tuple[Any, ...]) -> None:
         position = 0
@@ -227,6 +238,15 @@ def _flattened(value: Any) -> Iterator[Any]:  # noqa: ANN401 - a kernel's argume
             yield from _flattened(item)
     else:
         yield value
+
+
+def _named_tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:  # noqa: ANN401 - a kernel's argument
+    """Yield an argument's tensors, named as the interpreter names them."""
+    if isinstance(value, tuple):
+        for position, item in enumerate(value):
+            yield from _named_tensors(f"{name}[{position}]", item)
+    elif isinstance(tensor := getattr(value, "base", value), torch.Tensor):
+        yield name, tensor
 
 
 def _c_int(value: Any) -> int:  # noqa: ANN401 - an element of a grid

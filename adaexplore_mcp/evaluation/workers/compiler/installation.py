@@ -25,7 +25,7 @@ from .launchers import Launchers
 from .occupancy import occupancy
 from .records import Build, FailureKind, Launch, Resources
 from .resources import Assembler, CompileTimeout, digest, private_temporary_files, usage_of_binary
-from .session import Session
+from .session import AfterLaunch, Session
 from .versions import (
     COMPILE_NAMES,
     Autotuner,
@@ -66,6 +66,7 @@ class Compiler:
             device_of=device_of,
             usage_of=self._usage_of,
             on_launch=self._record_launch,
+            after_launch=self._after_launch,
             benchmark=lambda *args, **options: 0.0,  # noqa: ARG005 - autotuners are given the session's
         )
 
@@ -101,6 +102,7 @@ class Compiler:
         jobs: int = 1,
         launchers: bool = False,
         on_launch: Callable[[str], None] = lambda kernel: None,  # noqa: ARG005 - nothing to do
+        after_launch: AfterLaunch | None = None,
     ) -> Session:
         """Begin to keep account of builds and launches; use it as a context around the candidate.
 
@@ -121,6 +123,7 @@ class Compiler:
             files=files,
             jobs=jobs,
             on_launch=on_launch,
+            after_launch=after_launch,
             on_leave=self._end_session,
         )
         self._launchers = Launchers(wanted=launchers)
@@ -324,6 +327,10 @@ class Compiler:
                 return None
             self._usage[key] = usage
         return self._usage[key]
+
+    def _after_launch(self, kernel: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        if self._session is not None:
+            self._session.after_launch(kernel, tensors)
 
     def _record_launch(self, launch: Launch) -> None:
         if self._session is not None:

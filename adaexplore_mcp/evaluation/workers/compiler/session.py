@@ -10,9 +10,14 @@ from .ahead import Found, Tuning
 from .resources import CompileTimeout
 
 if TYPE_CHECKING:
+    import torch
+
     from .records import Build, Launch
 
-__all__ = ["Session"]
+__all__ = ["AfterLaunch", "Session"]
+
+AfterLaunch = Callable[[str, Iterable[tuple[str, "torch.Tensor"]]], None]
+"""Takes a kernel's name and its tensors by name."""
 
 
 class Session:
@@ -29,6 +34,7 @@ class Session:
         files: The author's files, for errors in helper functions that live in another file than their kernel.
         jobs: How many of an autotuner's configurations are compiled side by side; limits then count the time that passes.
         on_launch: Is called with the kernel's name after each launch.
+        after_launch: Is given kernel and tensors of each launch that is no try of an autotuner, once it would have run.
         on_leave: Is called when the context is left, with whether all went well in it.
     """
 
@@ -42,6 +48,7 @@ class Session:
         files: Iterable[str | Path] = (),
         jobs: int = 1,
         on_launch: Callable[[str], None] = lambda kernel: None,  # noqa: ARG005 - nothing to do
+        after_launch: AfterLaunch | None = None,
         on_leave: Callable[[bool], None] = lambda well: None,  # noqa: ARG005 - nothing to do
     ) -> None:
         self.time_limit_s = time_limit_s
@@ -67,6 +74,8 @@ class Session:
         self._tries: list[bool] = []
         self._tried: list[tuple[str, list[bool]]] = []
         self.on_launch = on_launch
+        self._after_launch = after_launch
+        self._trying = False
         self._on_leave = on_leave
 
     @property
@@ -140,12 +149,21 @@ class Session:
             rank = float("inf")
         else:
             self._tries.append(False)
-            kernel_call()
+            self._trying = True
+            try:
+                kernel_call()
+            finally:
+                self._trying = False
             self._tries[-1] = True
             self.built_one = True
             self._rank += 1
             rank = float(self._rank)
         return [rank for _ in quantiles] if quantiles is not None else rank
+
+    def after_launch(self, kernel: str, tensors: Iterable[tuple[str, "torch.Tensor"]]) -> None:
+        """Pass on a launch that is no try of an autotuner."""
+        if self._after_launch is not None and not self._trying:
+            self._after_launch(kernel, tensors)
 
     def tuned(self) -> dict[str, list[bool]]:
         """Return by autotuned kernel which of its configurations built, in the order of its tuner.

@@ -9,7 +9,7 @@
 What it changes about the stock interpreter, by module: `numbers`, `arithmetic`, `dots`, `libdevice` (values
 as hardware computes them), `regions`, `memory`, `blocks`, `atomics` (every lane checked, races, poison),
 `reductions` (any combine function), `rewriting`, `language`, `frontend` (the language as the compiler reads
-it, and faster), `driver`, `arguments`, `launches` (what a driver is asked, arguments as a launch passes them), `findings` (what is reported), `versions` (which Triton this is).
+it, and faster), `driver`, `arguments`, `launches` (what a driver is asked, arguments as a launch passes them), `sampling` (some programs of a launch, without memory), `findings` (what is reported), `versions` (which Triton this is).
 
 It patches Triton for the whole process and for good, so it belongs into a worker process. Fork after
 `install`, never after a launch that used several threads: nothing here starts a thread, but torch and BLAS do
@@ -32,6 +32,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.findings import (
     locate,
 )
 from adaexplore_mcp.evaluation.workers.interpreter.launches import Interpreter
+from adaexplore_mcp.evaluation.workers.interpreter.sampling import Sample
 from adaexplore_mcp.evaluation.workers.interpreter.versions import UnsupportedVersionError
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Launch",
     "Location",
     "NotInterpretable",
+    "Sample",
     "UnsupportedVersionError",
     "locate",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ class Signature:
         names: All parameters.
         constants: Those that are constexpr.
         types: Types that an annotation forces on an argument, such as `fp64`.
+        variadic: The parameter that takes all further positional arguments as a tuple; empty if there is none.
     """
 
     def __init__(self, kernel: FunctionType) -> None:
@@ -39,6 +41,9 @@ class Signature:
         self._signature = inspect.signature(kernel)
         parameters = self._signature.parameters
         self.names = frozenset(parameters)
+        self.variadic = next(
+            (name for name, each in parameters.items() if each.kind is each.VAR_POSITIONAL), ""
+        )
         read = [
             jit.KernelParam(i, parameter, False, False) for i, parameter in enumerate(parameters.values())
         ]
@@ -61,6 +66,14 @@ class Signature:
             raise
         bound.apply_defaults()
         return {name: _unwrapped(value) for name, value in bound.arguments.items()}
+
+    def passed(self, values: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return values by name, as `bind` has them, the way a call passes them: in order, and by name."""
+        if not self.variadic:
+            return (), values
+        named = dict(values)
+        first = list(itertools.takewhile(lambda name: name != self.variadic, self._signature.parameters))
+        return [*(named.pop(name) for name in first), *named.pop(self.variadic)], named
 
 
 _signatures: dict[FunctionType, Signature] = {}
@@ -115,7 +128,7 @@ def as_value(value: Any, space: AddressSpace, forced: str | None) -> Any:  # noq
     if hasattr(value, "data_ptr"):
         base = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
         dtype = named_type(jit.mangle_type(value))
-        address = np.array([value.data_ptr()], dtype=np.uint64)
+        address = np.array([space.address_of(value)], dtype=np.uint64)
         return tl.tensor(Handle(address, dtype, space.region_of(base)), dtype)
     if isinstance(value, (bool, int, float)):
         dtype = named_type(forced or jit.mangle_type(value))

@@ -140,6 +140,8 @@ def _update_wide(operation: str, piece: Piece, operands: Array, _name: str) -> A
 
 
 def _call_loop(operation: str, piece: Piece, operands: Array) -> Array:
+    if piece.region.hollow:
+        return np.zeros_like(operands)
     offsets = piece.elements.reshape(-1).astype(np.uint64) * np.uint64(operands.dtype.itemsize)
     before: Array = stock._interpreter.atomic_rmw(  # noqa: SLF001 - the compiled half has no public name
         getattr(_RMW, operation),

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FunctionType
 
+    from adaexplore_mcp.evaluation.workers.interpreter.sampling import Sample
+    from adaexplore_mcp.evaluation.workers.tape import TapeRecorder
+
 __all__ = ["Interpreter"]
 
 DEFAULT_CAPABILITY = 90
@@ -97,6 +100,8 @@ class Interpreter:
         self._before_launch: Callable[[str, Mapping[str, object]], None] | None = None
         self._order: np.random.Generator | None = None
         self._omission = Omission()
+        self._sample: Sample | None = None
+        self._tape: TapeRecorder | None = None
         self._in_call = False
 
     @classmethod
@@ -152,6 +157,8 @@ class Interpreter:
         order_seed: int | None = None,
         omission: Omission | None = None,
         before_launch: Callable[[str, Mapping[str, object]], None] | None = None,
+        sample: Sample | None = None,
+        tape: TapeRecorder | None = None,
     ) -> Iterator[Call]:
         """Keep the books of one forward of a candidate.
 
@@ -167,6 +174,8 @@ class Interpreter:
             omission: Launches that do nothing: a result that stays right without one does not rest on it.
             before_launch: Called with the kernel's name and its bound arguments before each launch; may
                 raise.
+            sample: Chooses the programs that run, on memory that holds nothing; None: all, on their tensors.
+            tape: Is told what each launch changed.
 
         Raises:
             ValueError: `poison` is neither "nan" nor "zero".
@@ -182,6 +191,7 @@ class Interpreter:
         recorder = Call()
         self.recorder, self.tuning = recorder, Tuning(recorder.autotuned, config, tune=tune)
         self.poison, self._before_launch, self._omission = poison, before_launch, omission or Omission()
+        self._sample, self._tape = sample, tape
         self._order = None if order_seed is None else np.random.default_rng(order_seed)
         try:
             yield recorder
@@ -190,6 +200,7 @@ class Interpreter:
             self.recorder = Call()
             self.tuning = Tuning(self.recorder.autotuned, None, tune=False)
             self.poison, self._before_launch, self._order, self._omission = "nan", None, None, Omission()
+            self._sample = self._tape = None
 
     # ---- one launch
 
@@ -234,16 +245,22 @@ class Interpreter:
         # torch.
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), np.errstate(all="ignore"):  # noqa: SLF001 - the only way to step out of a mode that someone else entered
             self.builder.choose_options(known)
+            tape = None if launch.tuning else self._tape
+            if tape is not None:
+                tape.before(tensors_in(bound))
             self._run(kernel, signature, bound, launch)
+            if tape is not None:
+                tape.after(kernel.__name__)
         return result
 
     def _run(self, kernel: FunctionType, signature: Signature, bound: dict[str, Any], launch: Launch) -> None:
-        builder, started = self.builder, time.perf_counter()
-        space = AddressSpace(tensors_in(bound))
+        builder, started, sample = self.builder, time.perf_counter(), self._sample
+        space = AddressSpace(tensors_in(bound)) if sample is None else sample.space(tensors_in(bound))
         arguments = {
             name: value if name in signature.constants else as_value(value, space, signature.types.get(name))
             for name, value in bound.items()
         }
+        positional, named = signature.passed(arguments)
         builder.grid_dim = launch.grid
         programs = math.prod(launch.grid)
         builder.order = range(programs)
@@ -252,10 +269,10 @@ class Interpreter:
         builder.begin_launch(kernel.__name__, space, self.recorder, self.poison)
         builder.running = True
         try:
-            for number in builder.order:
+            for number in builder.order if sample is None else sample.order(kernel.__name__, launch.grid):
                 builder.grid_idx = place_of(number, launch.grid)
                 builder.program += 1
-                kernel(**arguments)
+                kernel(*positional, **named)
                 launch.programs += 1
         except (NotInterpretable, MemoryError, triton.TritonError) as error:
             error.kernel = kernel.__name__  # type: ignore[union-attr]  # for `locate`

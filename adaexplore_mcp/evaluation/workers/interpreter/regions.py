@@ -101,6 +101,8 @@ class Region:
     """
 
     __slots__ = ("_views", "aligned", "base", "early_lanes", "end", "names", "shadows", "start", "stored")
+    hollow = False
+    """Whether there is no memory behind it."""
 
     def __init__(self, start: int, size_bytes: int, name: str) -> None:
         self.start = start
@@ -158,11 +160,10 @@ class AddressSpace:
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         by_start: dict[tuple[int, int], Region] = {}
         for name, tensor in tensors:
-            storage = tensor.untyped_storage()
-            key = storage.data_ptr(), storage.nbytes()
+            key = self._extent(tensor.untyped_storage())
             region = by_start.get(key)
             if region is None:
-                by_start[key] = Region(*key, name)
+                by_start[key] = self._region(*key, name)
             elif name not in region.names:
                 region.names.append(name)
         self._regions = sorted(by_start.values(), key=lambda region: region.start)
@@ -171,9 +172,14 @@ class AddressSpace:
 
     def region_of(self, tensor: torch.Tensor) -> Region:
         """Return the region of a tensor that was given to the constructor."""
-        storage = tensor.untyped_storage()
-        start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-        return next(region for region in self._regions if region.start == start and region.end == end)
+        start, size = self._extent(tensor.untyped_storage())
+        return next(
+            region for region in self._regions if region.start == start and region.end == start + size
+        )
+
+    def address_of(self, value: Any) -> int:  # noqa: ANN401 - a tensor, or a wrapper of one
+        """Return the address of a tensor's first element."""
+        return int(value.data_ptr())
 
     def find(self, address: int, *, anywhere: bool) -> Region | None:
         """Return the region around an address.
@@ -191,6 +197,12 @@ class AddressSpace:
         self._searched = True
         self._add_live_tensors()
         return self.find(address, anywhere=False)
+
+    def _extent(self, storage: torch.UntypedStorage) -> tuple[int, int]:
+        return storage.data_ptr(), storage.nbytes()
+
+    def _region(self, start: int, size_bytes: int, name: str) -> Region:
+        return Region(start, size_bytes, name)
 
     def _add_live_tensors(self) -> None:
         known = {(region.start, region.end) for region in self._regions}

@@ -2,7 +2,8 @@
 
 A fake tensor has a shape, a dtype and strides, but no values (`torch._subclasses.fake_tensor`). Host code that reads
 a value is given an assumed one, counted as `value_assumed`, since most such code only chooses between equals; code that
-cannot go on without the true one raises `NotFakeable`, and its caller can run it again with real tensors.
+cannot go on without the true one, or asks again and again, raises `NotFakeable`, and its caller can run it again with
+real tensors.
 """
 
 from collections.abc import Callable
@@ -32,6 +33,7 @@ __all__ = ["FakeMemory", "FakeValues", "as_not_fakeable", "copy_of_fake", "is_fa
 FIRST_ADDRESS = 1 << 44
 ALIGNMENT = 512
 MAX_ASSUMED_LIST = 1 << 16
+MOST_ASSUMED = 1000  # a loop that waits for another answer than the one assumed never ends
 
 _NEEDS_VALUES = (
     DataDependentOutputException,
@@ -87,6 +89,8 @@ class FakeValues:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._run: Any = None
+        self._assumed = 0
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the real tensor behind a fake one that was made from Python numbers, if torch kept it."""
@@ -94,8 +98,12 @@ class FakeValues:
         return constant
 
     def scalar(self, tensor: torch.Tensor) -> bool | int | float | complex:
-        """Return the value assumed for one element: True, 1, 0.5 or 0.5 + 0j by dtype."""
-        self._assume()
+        """Return the value assumed for one element: True, 1, 0.5 or 0.5 + 0j by dtype.
+
+        Raises:
+            NotFakeable: A thousand were assumed in this run.
+        """
+        self._assume(tensor)
         if tensor.dtype is torch.bool:
             return True
         if tensor.dtype.is_complex:
@@ -106,7 +114,7 @@ class FakeValues:
         """Return what `tolist` would, every element assumed.
 
         Raises:
-            NotFakeable: The tensor has more than 65,536 elements.
+            NotFakeable: The tensor has more than 65,536 elements, or as for `scalar`.
         """
         if tensor.numel() > MAX_ASSUMED_LIST:
             msg = f"tolist of a tensor of {tensor.numel()} elements, which has no values here"
@@ -118,12 +126,23 @@ class FakeValues:
 
         return build(tuple(tensor.shape))
 
-    def truth(self) -> bool:
-        """Return the answer assumed for a comparison of whole tensors: they agree."""
-        self._assume()
+    def truth(self, tensor: torch.Tensor) -> bool:
+        """Return the answer assumed for a comparison of whole tensors: they agree.
+
+        Raises:
+            NotFakeable: A thousand were assumed in this run.
+        """
+        self._assume(tensor)
         return True
 
-    def _assume(self) -> None:
+    def _assume(self, tensor: torch.Tensor) -> None:
+        run = getattr(tensor, "fake_mode", None)  # each run has a mode of its own
+        if run is not self._run:
+            self._run, self._assumed = run, 0
+        self._assumed += 1
+        if self._assumed > MOST_ASSUMED:
+            msg = f"host code read more than {MOST_ASSUMED:,} values of tensors that have none here"
+            raise NotFakeable(msg)
         self._ledger.answers["value_assumed"] += 1
         self._ledger.note("host code read values of fake tensors; values were assumed for them")
 

@@ -64,7 +64,7 @@ class Reads:
 
     def _truth(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401, ARG002
         known, answer = self._known(func, args[0])
-        return answer if known else self.values.truth()
+        return answer if known else self.values.truth(args[0])
 
     def _integer(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401, ARG002
         known, answer = self._known(func, args[0])
@@ -94,6 +94,7 @@ class Reads:
         return func(source, *args[1:], **kwargs)
 
     def _comparison(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
-        if any(is_fake(each) for each in tensors_in((*args, *kwargs.values()))):
-            return self.values.truth()
+        for each in tensors_in((*args, *kwargs.values())):
+            if is_fake(each):
+                return self.values.truth(each)
         return self.mode.call(func, args, kwargs)

@@ -226,6 +226,16 @@ def test_fake_tensors_answer_reads_with_assumed_values_that_are_counted():
     assert standin.notes == ["host code read values of fake tensors; values were assumed for them"]
 
 
+@pytest.mark.parametrize("read", [bool, lambda y: y.item(), lambda y: torch.equal(y, y)])
+def test_a_loop_that_waits_for_another_value_than_the_one_assumed_is_given_up(read):
+    with StandIn(own_paths=[__file__], fake=True):
+        x = torch.ones(3, device="cuda")
+        for _ in range(1000):
+            assert read((x > 1).any())
+        with pytest.raises(NotFakeable, match="1,000 values"):
+            read((x > 1).any())
+
+
 def test_what_fake_tensors_cannot_carry_is_said_so_that_real_ones_can_be_tried():
     with StandIn(own_paths=[__file__], fake=True):
         x = torch.randn(3, device="cuda")

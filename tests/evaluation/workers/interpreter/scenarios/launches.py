@@ -34,6 +34,24 @@ def place(y_ptr, W: tl.constexpr):
     tl.store(y_ptr + (x * tl.num_programs(1) + y) * tl.num_programs(2) + z, x * 100 + y * 10 + z)
 
 
+@triton.jit
+def total(y_ptr, n, *x_ptrs, B: tl.constexpr = 16):
+    o = tl.arange(0, B)
+    sum_ = tl.zeros((B,), tl.float32)
+    for i in tl.static_range(len(x_ptrs)):
+        sum_ += tl.load(x_ptrs[i] + o, mask=o < n, other=0.0)
+    tl.store(y_ptr + o, sum_, mask=o < n)
+
+
+def a_kernel_takes_any_number_of_further_arguments():
+    for count in (0, 1, 3):
+        y = torch.full((10,), 9.0)
+        with call() as recorder:
+            total[(1,)](y, 10, *[torch.full((10,), float(i)) for i in range(count)])
+        assert y.tolist() == [float(sum(range(count)))] * 10
+        assert not recorder.findings
+
+
 def launches_are_recorded_in_order():
     y = torch.zeros(64)
     with call() as recorder:
