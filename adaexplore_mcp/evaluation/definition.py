@@ -169,7 +169,13 @@ class Plan(Value):
     def lowered(self, edits: Sizes | None = None) -> dict[str, int]:
         """Return the lowered constants by their readable name."""
         chosen = self.edits if edits is None else edits
-        return {key.rpartition(":")[2]: new for key, (_, new) in chosen.items()}
+        return {_readable(key): new for key, (_, new) in chosen.items()}
+
+
+def _readable(key: str) -> str:
+    """Return a constant's name as its author finds it: `get_inputs#1` is the second number there."""
+    name, _, position = key.rpartition(":")[2].partition("#")
+    return f"number {int(position) + 1} of {name}" if position.isdecimal() else key.rpartition(":")[2]
 
 
 def bytes_per_element(dtype: str) -> int:

@@ -516,3 +516,18 @@ def test_many_small_errors_are_a_formulas_where_all_arithmetic_is_float32(dots):
     assert "formula" in found.next_step
     assert "relaxed" not in found.next_step
     assert found.evidence.precision_class == "none"
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("task.py:N", "N=64"),
+        ("get_inputs#1", "number 2 of get_inputs=64"),
+        ("task.py:layers[2]", "layers[2]=64"),
+        ("N@2", "N@2=64"),
+    ],
+)
+def test_lowered_sizes_are_named_as_their_author_finds_them(key, words):
+    found = outcome(edits={key: [4096, 64]})
+    assert found.status == "plausible"
+    assert words in found.summary
