@@ -31,6 +31,7 @@ from adaexplore_mcp.evaluation.devices import find
 from adaexplore_mcp.evaluation.evaluator import Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.trials import SCHEDULE
 from adaexplore_mcp.models import Policy
 from adaexplore_mcp.services.connect import LOCKS
 
@@ -47,22 +48,25 @@ def _without(step: str) -> Patches:
     return lambda: mock.patch.object(numerics.Calls, step, _nothing)
 
 
-def _without_transforms(*transforms: str) -> Patches:
-    applies = preparation._applies
+def _without_transforms() -> Patches:
+    """Leave out trials whose inputs are transformed, but those with other weights too."""
+    due = preparation.applicable
 
-    def fewer(weights: str, transform: str, *arguments: Any, **keywords: Any) -> bool:
-        return transform not in transforms and applies(weights, transform, *arguments, **keywords)
+    def fewer(**task: bool) -> list[int]:
+        return [
+            at
+            for at in due(**task)
+            if SCHEDULE[at][1] != "constructor" or SCHEDULE[at][2] in {"none", "redrawn"}
+        ]
 
-    return lambda: mock.patch.object(preparation, "_applies", fewer)
+    return lambda: mock.patch.object(preparation, "applicable", fewer)
 
 
 CHECKS: dict[str, Patches] = {
     "none": contextlib.nullcontext,
     "other values at the same addresses": _without("_other_values"),
     "the same values at other addresses": _without("_other_addresses"),
-    "scaled, negated and whole inputs": _without_transforms(
-        "negated", "some negated", "times 3", "times 0.01", "whole numbers"
-    ),
+    "inputs that are scaled, negated, whole, of one sign": _without_transforms(),
     "other weights": _without("_weights"),
     "repeated calls": _without("_repeat"),
     "a second look at the first outputs": _without("_again"),

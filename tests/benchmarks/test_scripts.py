@@ -19,6 +19,24 @@ def script(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in SCRIPTS.glob("*.py")))
+def test_every_script_fits_what_it_measures(script, name):
+    assert script(name).__doc__
+
+
+def test_leaving_transformed_inputs_out_leaves_other_weights_in(script):
+    from adaexplore_mcp.evaluation import preparation
+    from adaexplore_mcp.evaluation.trials import SCHEDULE
+
+    task = {"weighted": True, "products": False, "declared": True}
+    usual = preparation.applicable(**task)
+    with script("cost_of_checks").CHECKS["inputs that are scaled, negated, whole, of one sign"]():
+        fewer = preparation.applicable(**task)
+    left_out = {SCHEDULE[at][2] for at in set(usual) - set(fewer)}
+    assert left_out == {"negated", "some negated", "small", "all negative", "all positive"}
+    assert {SCHEDULE[at][1] for at in fewer} == {SCHEDULE[at][1] for at in usual}
+
+
 # --- throughput
 
 TIMELINE = [
