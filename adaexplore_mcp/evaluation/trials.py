@@ -55,7 +55,7 @@ OF_THE_FIRST = frozenset({"negated", "some negated"})
 ONE_SIGN = frozenset({"all negative", "all positive"})
 """A largest or smallest value is then not on the side of zero where it usually is."""
 UNUSUAL = ONE_SIGN | {"small"}
-"""Left out, or without its zeros, where the reference is not finite then, though it is for inputs as they are drawn."""
+"""Left out, or without its zeros, where the reference then gives fewer numbers than for inputs as they are drawn."""
 ONLY_TRANSFORMED = ONE_SIGN | {"some negated", "times 3", "small", "times 0.01", "whole numbers"}
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
 

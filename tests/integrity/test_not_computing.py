@@ -173,6 +173,7 @@ SQUARES = kernelbench(
 
 LARGEST = function("N = 64\ndef op(x):\n    return x.amax(-1)", "[torch.randn(16, N, device=device)]")
 SMALLEST = function("N = 64\ndef op(x):\n    return x.amin(-1)", "[torch.randn(16, N, device=device)]")
+RELU = function("N = 96\ndef op(x):\n    return torch.relu(x)", "[torch.randn(N, device=device)]")
 SIGN = function("N = 96\ndef op(x):\n    return torch.sign(x)", "[torch.randn(N, device=device)]")
 
 ATTACKS = [
@@ -278,6 +279,12 @@ ATTACKS = [
         HEAD + "def op(x):\n    return x.amin(-1).clamp_max(0)\n",
         "incorrect/values",
         task=SMALLEST,
+    ),
+    attack(
+        "17 zeros, which are right where all is below zero",
+        HEAD + "def op(x):\n    return torch.zeros_like(x)\n",
+        "incorrect/values",
+        task=RELU,
     ),
     attack(
         "17 zero taken for positive",

@@ -195,7 +195,7 @@ class Reference:
         self.models: dict[
             tuple[int, int | None, frozenset[str] | None], tuple[Callable[..., Any], dict[str, Tensor]]
         ] = {}
-        self.finite = False
+        self.usual_gaps = 0
 
     def collect(self, request: Mapping[str, Any]) -> Reply:
         """Read a task's files; nothing is executed."""
@@ -311,9 +311,10 @@ class Reference:
         own = self._copied(arguments)
         fresh = copy.deepcopy(model) if request["repeat"] else None
         outputs = self._call(model, own)
+        gaps = _not_finite(outputs)
         if request["repeat"]:
-            self.finite = _all_finite(outputs)
-        unusual = request["transform"] in UNUSUAL and self.finite and not _all_finite(outputs)
+            self.usual_gaps = gaps
+        unusual = request["transform"] in UNUSUAL and gaps > self.usual_gaps
         problem = self._disagreement(fresh, model, arguments, outputs) if request["repeat"] else ""
         mutated = _changed(arguments, own)
         wide, wide_arguments, not_wide = self._wide(model, arguments)
@@ -554,10 +555,10 @@ def _some_zero(tensor: Tensor) -> Tensor:
     return tensor * kept.reshape(tensor.shape)
 
 
-def _all_finite(outputs: Any) -> bool:  # noqa: ANN401 - a task's outputs
-    """Tell whether all floating outputs hold numbers."""
-    return all(
-        bool((leaf.float() if leaf.itemsize == 1 else leaf).isfinite().all())
+def _not_finite(outputs: Any) -> int:  # noqa: ANN401 - a task's outputs
+    """Return how many elements of floating outputs hold no number."""
+    return sum(
+        int((~(leaf.float() if leaf.itemsize == 1 else leaf).isfinite()).sum())
         for _, leaf in leaves(outputs)
         if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
     )

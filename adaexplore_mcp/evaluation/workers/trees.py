@@ -5,7 +5,6 @@ are walked as what they hold, by the methods of the plain container: one that co
 """
 
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 from typing import Any
 
 __all__ = ["CONTAINERS", "leaves", "map_leaves", "plain"]
@@ -15,7 +14,7 @@ MAX_DEPTH = 32
 
 
 def leaves(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any task's value
-    """Yield (path, leaf) in a fixed order: sequences by position, dicts by their keys: equal dicts give the same paths.
+    """Yield (path, leaf) in a fixed order: sequences by position, dicts by insertion.
 
     Raises:
         RecursionError: Containers nest deeper than 32 levels, or contain themselves.
@@ -24,8 +23,8 @@ def leaves(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[str,
         msg = f"containers nest deeper than {MAX_DEPTH} levels"
         raise RecursionError(msg)
     if isinstance(value, dict):
-        for name, key in _names(value):
-            yield from leaves(dict.__getitem__(value, key), f"{path}[{name}]", depth=depth + 1)
+        for key, item in dict.items(value):
+            yield from leaves(item, f"{path}[{key!r}]", depth=depth + 1)
     elif isinstance(value, (tuple, list)):
         for position, item in enumerate(_items(value)):
             yield from leaves(item, f"{path}[{position}]", depth=depth + 1)
@@ -34,7 +33,7 @@ def leaves(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[str,
 
 
 def map_leaves(function: Callable[[str, Any], Any], value: Any, path: str = "", *, depth: int = 0) -> Any:  # noqa: ANN401
-    """Return the same containers with `function(path, leaf)` in place of every leaf, called in the order of `leaves`.
+    """Return the same containers with `function(path, leaf)` in place of every leaf.
 
     Named tuples and other subclasses of the containers become plain ones: classes do not cross processes.
     """
@@ -42,23 +41,17 @@ def map_leaves(function: Callable[[str, Any], Any], value: Any, path: str = "", 
         msg = f"containers nest deeper than {MAX_DEPTH} levels"
         raise RecursionError(msg)
     if isinstance(value, dict):
-        mapped = {
-            key: map_leaves(function, dict.__getitem__(value, key), f"{path}[{name}]", depth=depth + 1)
-            for name, key in _names(value)
+        return {
+            key: map_leaves(function, item, f"{path}[{key!r}]", depth=depth + 1)
+            for key, item in dict.items(value)
         }
-        return {key: mapped[key] for key in dict.keys(value)}  # as it was, for who walks it
     if isinstance(value, (tuple, list)):
-        items = [
+        mapped = [
             map_leaves(function, item, f"{path}[{position}]", depth=depth + 1)
             for position, item in enumerate(_items(value))
         ]
-        return tuple(items) if isinstance(value, tuple) else items
+        return tuple(mapped) if isinstance(value, tuple) else mapped
     return function(path, value)
-
-
-def _names(value: dict[Any, Any]) -> list[tuple[str, Any]]:
-    """Return the keys of a dict by their names, in the order of these."""
-    return sorted(((repr(key), key) for key in dict.keys(value)), key=itemgetter(0))
 
 
 def _items(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
