@@ -47,7 +47,8 @@ class RightWithout:
     def __str__(self) -> str:
         """Say it in words."""
         if self.programs:
-            return f"with no more programs than for the same values later ({self.programs[id(self.trial)]})"
+            least = self.programs[id(self.trial)]
+            return f"with no more than the {least} program{'s' * (least != 1)} that run when the same values come again,"
         return f"without the launches of {'any kernel' if EVERY in self.kernels else ', '.join(self.kernels)}"
 
 
