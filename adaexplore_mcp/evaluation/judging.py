@@ -11,13 +11,12 @@ from adaexplore_mcp.evaluation.buffers import Buffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import quoted, text
 from adaexplore_mcp.evaluation.definition import bytes_per_element
-from adaexplore_mcp.evaluation.trials import Audit, Trial, TrialSet
+from adaexplore_mcp.evaluation.trials import MOST_OUTPUTS, Audit, Trial, TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Policy
 
 __all__ = ["Judging", "Mismatch", "audit", "check_entries", "other_layout", "room_for"]
 
-MAX_OUTPUTS = 4096
 STALE_NRMSE = 0.01
 LARGEST_ITEM = 16  # bytes of a complex128
 PADDING = 64
@@ -192,7 +191,7 @@ class Judging:
             return Mismatch("device", name, {"detail": nowhere}, solid=True)
         if answer.get("many"):
             detail = (
-                f"returned more than {MAX_OUTPUTS:,} values, the reference returns {_structure(expected)}"
+                f"returned more than {MOST_OUTPUTS:,} values, the reference returns {_structure(expected)}"
             )
             return Mismatch("structure", name, {"detail": detail}, solid=True)
         kinds = [[(each["path"], "plain" in each) for each in entries] for entries in (got, expected)]
@@ -289,7 +288,7 @@ def check_entries(entries: object) -> Sequence[Mapping[str, Any]]:
     Raises:
         FrameError: It is none.
     """
-    if not isinstance(entries, list) or len(entries) > MAX_OUTPUTS:
+    if not isinstance(entries, list) or len(entries) > MOST_OUTPUTS:
         raise FrameError("outputs are no list, or a very long one")
     for entry in entries:
         if not isinstance(entry, dict) or not text(entry, "path") or len(entry["path"]) > 200:
@@ -321,7 +320,7 @@ def _described_bytes(entries: Sequence[Mapping[str, Any]]) -> int:
 def _named(answer: Mapping[str, Any], name: str) -> dict[str, str]:
     """Return a mapping of names to names that a process sent, bounded; anything else in it is left out."""
     claim = answer.get(name)
-    pairs = list(claim.items())[:MAX_OUTPUTS] if isinstance(claim, dict) else []
+    pairs = list(claim.items())[:MOST_OUTPUTS] if isinstance(claim, dict) else []
     return {key[:200]: value[:200] for key, value in pairs if isinstance(value, str)}
 
 

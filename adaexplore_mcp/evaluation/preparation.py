@@ -229,7 +229,7 @@ class _Trials:
             if found is None:
                 continue
             trial, answer = found
-            if "0.01" in name and made:
+            if transform in {"small", PLAINLY_SMALL[1]}:
                 _note_typical(trial, made[0])
             made.append(trial)
             if not first:

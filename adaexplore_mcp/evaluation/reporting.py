@@ -105,6 +105,11 @@ class WorkloadResult:
         return self.gpu is None and self.plan.reduced
 
     @property
+    def right_before(self) -> bool:
+        """Whether it agreed at other sizes than those that decide."""
+        return self.first_look is not None and self.first_look.clean
+
+    @property
     def sizes(self) -> str:
         """The lowered sizes in words."""
         shown = [f"{name}={value}" for name, value in list(self.sizes_used.items())[:SHOWN]]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 __all__ = [
+    "MOST_OUTPUTS",
     "MOST_SAME",
     "OF_THE_FIRST",
     "ONE_SIGN",
@@ -59,6 +60,8 @@ UNUSUAL = ONE_SIGN | {"small"}
 ONLY_TRANSFORMED = ONE_SIGN | {"some negated", "times 3", "small", "times 0.01", "whole numbers"}
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
 
+MOST_OUTPUTS = 4096
+"""Values that a call may return."""
 MOST_SAME = 0.99
 """Share of an output that may be one value, or whatever the inputs are, before it is remarked on: a mask of half of it is usual,
 a diagonal of 33 rows is 3 %, one computed element of 9,801 is no task."""

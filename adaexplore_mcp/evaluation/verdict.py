@@ -280,9 +280,8 @@ def _numbers(case: _Case) -> Decision | None:
             check=mismatch.check,
             evidence=evidence,
         )
-    held_before = result.first_look is not None and result.first_look.clean
     excused = _inside_at_full_size(result, mismatch)
-    if result.reduced and (excused or not mismatch.solid) and not held_before:
+    if result.reduced and (excused or not mismatch.solid) and not result.right_before:
         return Decision(
             "unsupported",
             "compare",

@@ -13,6 +13,7 @@ from adaexplore_mcp.evaluation.conversation import Conversation, Decided, Numeri
 from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Trial, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
+from adaexplore_mcp.evaluation.workers.omission import EVERY
 
 __all__ = ["RightWithout", "WhoseWork"]
 
@@ -21,8 +22,6 @@ STUBBED_S = 0.5  # for leaving out one kernel after the other
 CONSTRUCT_S = 2.0  # for constructing it once more
 MOST_STUBBED = 4
 MOST_CALLS_BEFORE = 24
-EVERY = "*"
-"""In place of the name of a kernel: all of them, also those that no call has launched yet."""
 
 
 @dataclass(frozen=True)

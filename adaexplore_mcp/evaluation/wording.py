@@ -33,7 +33,7 @@ OTHER_FORMULA = (
 
 def what_is_wrong(result: WorkloadResult, evidence: Evidence) -> str:
     """Say what a check saw: the detail, the worst element with both values, and the trial."""
-    at_sizes = f"at reduced sizes {result.sizes}" if result.reduced and _was_right(result) else ""
+    at_sizes = f"at reduced sizes {result.sizes}" if result.reduced and result.right_before else ""
     where = ", ".join(filter(None, (evidence.trial, at_sizes)))
     where = f" ({where})" if where else ""
     at = f" at {evidence.index}" if evidence.index else ""
@@ -44,11 +44,6 @@ def what_is_wrong(result: WorkloadResult, evidence: Evidence) -> str:
     if result.numerics.mismatch is not None and result.numerics.mismatch.check == "race":
         detail = f"a data race: {detail}"
     return f"{detail}{values}{where}"
-
-
-def _was_right(result: WorkloadResult) -> bool:
-    """Tell whether it agreed at other sizes than those that decide."""
-    return result.first_look is not None and result.first_look.clean
 
 
 def _number(value: float | str) -> str:

@@ -39,6 +39,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from adaexplore_mcp.evaluation.trials import MOST_OUTPUTS
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.cost import library_work, measure
 from adaexplore_mcp.evaluation.workers.engine import Engine, Run
@@ -61,7 +62,6 @@ from adaexplore_mcp.evaluation.workers.warming import interpret_once
 __all__ = ["CandidateProcess", "Reply", "answer", "run", "serve"]
 
 PROGRESS_S = 1.0
-MOST_OUTPUTS = 4096  # as many as the server reads
 Reply = dict[str, Any]
 
 

@@ -49,16 +49,17 @@ class InterpretingEngine:
         """Interpret what is launched in the context."""
         self._standin.poison = request["poison"]
         tape = TapeRecorder(request["tape"]) if "tape" in request else None
+        omission = Omission.of(request["omit"])
         with self._interpreter.call(
             request["config"],
             tune=request["tune"],
             poison=request["lanes"],
             order_seed=request["order_seed"],
-            omission=Omission.of(request["omit"]),
+            omission=omission,
             before_launch=self._before_launch,
             tape=tape,
         ) as seen:
-            yield _Run(seen, self._standin, tape)
+            yield _Run(seen, self._standin, omission, tape)
 
     def settle(self) -> None:
         """Do nothing: an interpreted launch is over when it returns."""
@@ -89,7 +90,8 @@ class InterpretingEngine:
 class _Run:
     """See `engine.Run`."""
 
-    def __init__(self, seen: Call, standin: StandIn, tape: TapeRecorder | None) -> None:
+    def __init__(self, seen: Call, standin: StandIn, omission: Omission, tape: TapeRecorder | None) -> None:
+        self._omission = omission
         self._tape = tape
         self._seen = seen
         self._standin = standin
@@ -130,7 +132,7 @@ class _Run:
             "grids": largest_grids((launch.kernel, launch.grid) for launch in seen.launches),
             "autotuned": dict(seen.autotuned),
             "dots": sorted(seen.dot_precisions | seen.half_dots),
-            "left_out": seen.left_out,
+            "left_out": self._omission.count,
             "to_host": max(0, self._to_host),
             "taped": self._taped,
             "uncovered": list(seen.uncovered),

@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Omission"]
+__all__ = ["EVERY", "Omission"]
 
 EVERY = "*"
+"""In place of the name of a kernel: all of them, also those that no call has launched yet."""
 
 
 @dataclass

@@ -59,10 +59,9 @@ from adaexplore_mcp.evaluation.workers.widening import Call, widened_call
 __all__ = ["Machine", "Reference", "StandInMachine", "run", "serve"]
 
 Reply = tuple[dict[str, Any], list[int]]
-WHOLE, LARGEST_WHOLE = "whole numbers", 8
-SOME_NEGATED, SOME = "some negated", 1 / 16
+LARGEST_WHOLE = 8
+SOME = 1 / 16
 FACTORS = {"negated": -1.0, "times 0.01": 0.01, "small": 0.01, "times 3": 3.0}
-SIGNS = {"all negative": -1.0, "all positive": 1.0}
 ZEROED, ZEROS_APART = "small", 17
 """Every 17th element becomes zero: along no usual size do they make a whole row or column."""
 NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
@@ -428,20 +427,10 @@ class Reference:
                 transformed.append(path)
                 return apply_domain(path, leaf, str(domain), generator)
             scalable = domain == "normal" or (domain is None and looks_symmetric(leaf))
-            if transform == SOME_NEGATED and scalable and not leaf.is_complex():
+            if transform in OF_ELEMENTS and scalable and not leaf.is_complex():
                 transformed.append(path)
                 with torch.no_grad():
-                    leaf.copy_(_some_negated(leaf, generator))
-                return leaf
-            if transform == WHOLE and scalable and not leaf.is_complex():
-                transformed.append(path)
-                with torch.no_grad():
-                    leaf.copy_(_whole(leaf).to(leaf.dtype))
-                return leaf
-            if transform in SIGNS and scalable and not leaf.is_complex():
-                transformed.append(path)
-                with torch.no_grad():
-                    leaf.copy_((leaf.to(torch.float64).abs() * SIGNS[transform]).to(leaf.dtype))
+                    leaf.copy_(OF_ELEMENTS[transform](leaf.to(torch.float64), generator).to(leaf.dtype))
                 return leaf
             positive_only = domain == "nonnegative" and factor is not None and factor > 0
             if factor is not None and (scalable or positive_only):
@@ -545,7 +534,7 @@ def _some_negated(tensor: Tensor, generator: torch.Generator) -> Tensor:
     chosen = torch.zeros(count, dtype=torch.bool)
     chosen[start : start + length] = True
     where = chosen.reshape(tensor.shape).to(tensor.device)
-    return torch.where(where, -tensor.to(torch.float64), tensor.to(torch.float64)).to(tensor.dtype)
+    return torch.where(where, -tensor, tensor)
 
 
 def _some_zero(tensor: Tensor) -> Tensor:
@@ -566,8 +555,16 @@ def _not_finite(outputs: Any) -> int:  # noqa: ANN401 - a task's outputs
 
 def _whole(tensor: Tensor) -> Tensor:
     """Return whole numbers from 1 to 8 with the signs of some values: sums of their products are exact in float32."""
-    wide = tensor.to(torch.float64)
-    return wide.sign() * (2 * wide.abs()).ceil().clamp(1, LARGEST_WHOLE)
+    return tensor.sign() * (2 * tensor.abs()).ceil().clamp(1, LARGEST_WHOLE)
+
+
+OF_ELEMENTS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "some negated": _some_negated,
+    "whole numbers": lambda tensor, _: _whole(tensor),
+    "all negative": lambda tensor, _: -tensor.abs(),
+    "all positive": lambda tensor, _: tensor.abs(),
+}
+"""By transformation, what makes of float64 elements others that are as likely; not for complex numbers."""
 
 
 def _rounding(one: Tensor, other: Tensor) -> bool:

@@ -52,6 +52,7 @@ LOOKS_INSIDE = frozenset({
 NARROW = frozenset({
     "half_type", "global_flag", "autocast", "torch_compile", "runs_text", "builds_native", "loads_binary", "hides_work",
 })  # fmt: skip
+"""Signs of arithmetic that may be narrower than float32, or that is hidden."""
 NARROW_WORDS = re.compile(r"tf32|f16|fp16|fp8|f8|e4m3|e5m2")
 """In strings: names of types, and instructions of inline assembly."""
 
@@ -70,10 +71,11 @@ def signs_of(source: bytes) -> Signs:
     """
     try:
         reader = _Reader(ast.parse(source))
+        signs = list(reader.signs())
         return {
             "kernels": reader.entry_kernels(),
-            "signs": list(reader.signs())[:MAX_SIGNS],
-            "narrow": reader.narrow(),
+            "signs": signs[:MAX_SIGNS],
+            "narrow": any(sign["kind"] in NARROW for sign in signs) or reader.names_narrow(),
         }
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {"kernels": {}, "signs": [], "narrow": True}
@@ -111,9 +113,9 @@ class _Reader:
         for key in sorted(found, key=lambda key: key[1]):
             yield found[key]
 
-    def narrow(self) -> bool:
-        """Tell whether anything may compute in less than float32, or hides what it computes."""
-        return any(sign["kind"] in NARROW for sign in self.signs()) or any(map(_narrow, self._nodes))
+    def names_narrow(self) -> bool:
+        """Tell whether anything that is no sign may compute in less than float32."""
+        return any(map(_narrow, self._nodes))
 
     # --- launches and the ways round them
 

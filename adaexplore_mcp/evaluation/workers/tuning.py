@@ -138,9 +138,10 @@ def direct_autotuners(device: Tuned) -> None:
                 finally:
                     tuning.chosen = None
 
+            run.__module__, run.__qualname__ = "triton.runtime.jit", "JITFunction.run"  # as errors name it
+
         while True:
             tuning.begin(self)
-            Settled.run.__module__, Settled.run.__qualname__ = "triton.runtime.jit", "JITFunction.run"
             self.fn = Settled()
             try:
                 return run(self, *args, **kwargs)

@@ -151,7 +151,6 @@ class Call:
         half_dots: Names of 16 and 8 bit operand types of dots that ran.
         narrow_types: Names of 16 and 8 bit float types that kernels loaded or converted to.
         uncovered: One sentence for each feature met that is not imitated or only in part.
-        left_out: Launches that did nothing, as they were asked to.
         refused: Whether a kernel raised NotInterpretable, even if the candidate caught it.
     """
 
@@ -162,7 +161,6 @@ class Call:
     half_dots: set[str] = field(default_factory=set)
     narrow_types: set[str] = field(default_factory=set)
     uncovered: list[str] = field(default_factory=list)
-    left_out: int = 0
     refused: bool = False
     _index: dict[tuple[str, str, str, int], Finding] = field(default_factory=dict, repr=False)
 

@@ -238,7 +238,6 @@ class Interpreter:
             self._before_launch(kernel.__name__, bound)
         self.recorder.launches.append(launch)
         if self._omission.takes(kernel.__name__, extents):
-            self.recorder.left_out += 1
             return result
         known = {name: options[name] for name in options if name in vars(self.builder.base_options)}
         # The candidate's torch modes (counting, device stand-ins) must not see the interpreter's own use of
