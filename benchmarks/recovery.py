@@ -31,7 +31,7 @@ from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, find, usage
 from adaexplore_mcp.evaluation.evaluator import Evaluation, Evaluator
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.scheduling import LEAVING, Devices
 from adaexplore_mcp.server import build_server
 from adaexplore_mcp.services.connect import LOCKS, connect
 from adaexplore_mcp.services.container import Services
@@ -193,8 +193,11 @@ class Server:
 
 
 def last_stage_s(timeline: Sequence[dict[str, Any]]) -> float:
-    """Return how long ago the last stage of a receipt's timeline began when it ended; `running: …` is what one says."""
-    last = [each for each in timeline if not each["stage"].startswith("running:")][-1]
+    """Return how long ago the last stage of a candidate began when a receipt's timeline ended.
+
+    What begins with `running: ` is what one says; the GPU is left after it.
+    """
+    last = [each for each in timeline if not each["stage"].startswith(("running:", LEAVING))][-1]
     return float(timeline[-1]["at"] + timeline[-1]["seconds"] - last["at"])
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
+    "LANGUAGE",
+    "NOT_LOADED",
     "BuildClaim",
     "CallFacts",
     "Event",
@@ -26,6 +28,9 @@ __all__ = [
     "tuned",
 ]
 
+NOT_LOADED = frozenset({"syntax", "import", "build"})
+LANGUAGE = frozenset({"language", "resources", "assembler"}) | NOT_LOADED
+"""Kinds of failures of what is not valid for the compiler, its target or Python, and can be said without running anything."""
 MAX_ITEMS = 200
 MAX_CONFIGURATIONS = 4096
 MAX_TEXT = 20_000

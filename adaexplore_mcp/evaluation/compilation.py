@@ -11,16 +11,27 @@ from typing import Any
 import anyio
 
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.claims import BuildClaim, CallFacts, Failure, builds, counts, number, tuned
+from adaexplore_mcp.evaluation.claims import (
+    LANGUAGE,
+    BuildClaim,
+    CallFacts,
+    Failure,
+    builds,
+    counts,
+    number,
+    tuned,
+)
+from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.session import EndReport, Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Attachment
 from adaexplore_mcp.evaluation.wire import FrameError
 
-__all__ = ["Compilation", "CompileReport"]
+__all__ = ["Built", "Compilation", "CompileReport"]
 
 PER_KERNEL_S = 20.0  # one configuration in thousands takes minutes; it must not cost the others
+CONFIGURATIONS_ALONE_S = 30.0  # for all of them, side by side on CPU cores, before a GPU is taken
 CONFIGURATIONS_S = 10.0  # for an autotuner's configurations behind the first: an agent waits for the verdict
 PACK_S = 20.0
 GRACE_S = 1.5  # a compiler stage cannot be interrupted, so the process gets a little longer than its kernels
@@ -65,6 +76,16 @@ class CompileReport:
         """Whether everything it launched was compiled."""
         return self.failure is None and self.ended is None and not self.timed_out_s and not self.forged
 
+    @property
+    def decides(self) -> bool:
+        """Whether a candidate is judged by this alone, so that it never reaches the GPU."""
+        failure = self.failure
+        return bool(
+            (failure is not None and (failure.kind in LANGUAGE or failure.kind == "time"))
+            or self.timed_out_s
+            or self.forged
+        )
+
     def missing(self, kernels: Iterable[str]) -> list[str]:
         """Return those of some kernels of which no specialisation was compiled."""
         good = {build.kernel for build in self.builds if not build.failure}
@@ -75,6 +96,29 @@ class CompileReport:
         if not other.compiled:
             return self
         return replace(self, builds=[*self.builds, *other.builds], seconds=self.seconds + other.seconds)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A candidate, compiled at one workload.
+
+    Args:
+        report: What that showed.
+        packed: What was compiled, as a file that `workers.cuda.cache` unpacks; None where nothing is to be had.
+    """
+
+    report: CompileReport = field(default_factory=CompileReport)
+    packed: int | None = None
+
+    @property
+    def files(self) -> list[int]:
+        """The file, if there is one."""
+        return [] if self.packed is None else [self.packed]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.packed is not None:
+            os.close(self.packed)
 
 
 class Compilation:
@@ -182,6 +226,22 @@ class Compilation:
             raise
         seen.seconds = time.monotonic() - started
         return seen
+
+    async def at(self, plan: Plan) -> Built:
+        """Compile at a workload's own size on fake tensors, for a GPU; the caller closes what that gives.
+
+        Where host code needs values the GPU's process compiles as it goes.
+        """
+        if plan.values_needed:
+            missing = Failure(kind="not_fakeable", message="the reference looks at values")
+            return Built(CompileReport(faked=False, failure=missing))
+        report = await self.run(
+            changes=plan.changes,
+            init=Attachment(plan.init_outline, None),
+            inputs=Attachment(plan.inputs_outline, None),
+            fake=True,
+        )
+        return Built(report, None if report.decides else await self.packed())
 
     async def packed(self) -> int | None:
         """Return what was compiled, as a file that `workers.cuda.cache` unpacks; the caller closes it.

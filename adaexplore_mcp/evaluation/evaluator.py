@@ -27,6 +27,7 @@ from adaexplore_mcp.evaluation.references import References, again_if_lost, size
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
+from adaexplore_mcp.evaluation.timing.ahead import built_ahead
 from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.benchmark import Benchmark, WorkloadTimes
 from adaexplore_mcp.evaluation.timing.clock import Ceilings
@@ -372,23 +373,30 @@ class Evaluator:
         timed = Timed(gpu, race.effort, ceilings, [each.name for each in race.baselines])
         for result in own:
             plan = result.plan
-            compilation, compiled = verification.compiled[plan.workload.name]
-            timing = partial(
-                benchmark.workload,
-                plan,
-                partial(self.references.gpu_trials, definition, plan),
-                candidate,
+            async with built_ahead(
+                self.pool,
                 race.baselines,
-                compilation=compilation,
-                compiled=compiled,
-                needed_bytes=bytes_needed(plan, 0),
-                alpha=ALPHA / len(own),
-            )
-            try:
-                times = await again_if_lost(timing)
-            except DeviceFullError as error:  # it is right all the same
-                why = f"the GPU has too little memory for all that are timed side by side ({error})"
-                times = WorkloadTimes(plan.workload.name, failed=dict.fromkeys(timed.asked, why))
+                plan,
+                target=properties,
+                timeout_s=timeout_s,
+                jobs=self._jobs,
+                report=timeline.begin,
+            ) as others:
+                timing = partial(
+                    benchmark.workload,
+                    plan,
+                    partial(self.references.gpu_trials, definition, plan),
+                    candidate,
+                    race.baselines,
+                    built={CANDIDATE: verification.compiled[plan.workload.name], **others},
+                    needed_bytes=bytes_needed(plan, 0),
+                    alpha=ALPHA / len(own),
+                )
+                try:
+                    times = await again_if_lost(timing)
+                except DeviceFullError as error:  # it is right all the same
+                    why = f"the GPU has too little memory for all that are timed side by side ({error})"
+                    times = WorkloadTimes(plan.workload.name, failed=dict.fromkeys(timed.asked, why))
             timed.workloads[plan.workload.name] = plan, times
             if not times.seen.clean:
                 result.numerics = times.seen

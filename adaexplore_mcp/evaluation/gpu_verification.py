@@ -1,7 +1,6 @@
 """Judge one candidate on a GPU: compile it on CPU cores first, then run it at the task's own sizes."""
 
 import contextlib
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -12,7 +11,7 @@ from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import Failure
-from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
+from adaexplore_mcp.evaluation.compilation import CONFIGURATIONS_ALONE_S, Built, Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Gpu, Usage, usage
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
@@ -20,13 +19,11 @@ from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
-from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
-from adaexplore_mcp.evaluation.verdict import LANGUAGE
+from adaexplore_mcp.evaluation.trials import TrialSet
 
 __all__ = ["GpuVerification", "bytes_needed", "occupants"]
 
 CONTEXT_BYTES = 600 << 20  # what CUDA and torch's libraries take in each process
-CONFIGURATIONS_S = 30.0  # side by side on CPU cores, before the GPU is taken
 RESERVED_BYTES = 1 << 30  # of the GPU, for the judge and for what others allocate meanwhile
 SMALLEST_SHARE = 0.05
 FLOAT_BYTES = 4
@@ -83,7 +80,7 @@ class GpuVerification:
             report=timeline.begin,
             jobs=jobs,
             launchers=True,
-            configurations_s=CONFIGURATIONS_S,
+            configurations_s=CONFIGURATIONS_ALONE_S,
         )
         self._devices = devices
         self._make_room = make_room
@@ -93,7 +90,7 @@ class GpuVerification:
         self.usage = Usage()
         self.trials: dict[str, TrialSet] = {}
         self.used: list[TrialSet] = []
-        self.compiled: dict[str, tuple[CompileReport, int | None]] = {}
+        self.compiled: dict[str, Built] = {}
 
     async def workload(self, plan: Plan) -> WorkloadResult:
         """Judge at one workload; try again once where a worker of ours, not the candidate, was lost.
@@ -125,57 +122,36 @@ class GpuVerification:
 
     async def close(self) -> None:
         """End its processes."""
-        for _, file in self.compiled.values():
-            if file is not None:
-                os.close(file)
+        for built in self.compiled.values():
+            built.close()
         self.compiled.clear()
         await self._compilation.close()
 
     async def _once(self, plan: Plan) -> WorkloadResult:
-        compilation, compiled = await self._compile(plan)
-        if _decides(compilation):
-            return WorkloadResult(plan, {}, NumericsReport(), compilation)
+        built = await self._compilation.at(plan)
+        if built.report.decides:
+            return WorkloadResult(plan, {}, NumericsReport(), built.report)
         try:
-            numerics = await self._run(plan, compilation, compiled, alone=False)
+            numerics = await self._run(plan, built, alone=False)
             if numerics.short_of_memory and self._crowded:
                 # It may have been a neighbour that took the memory: once more, without any.
-                numerics = await self._run(plan, compilation, compiled, alone=True)
+                numerics = await self._run(plan, built, alone=True)
         finally:
-            _, before = self.compiled.get(plan.workload.name, (None, None))
-            if before is not None:
-                os.close(before)
-            self.compiled[plan.workload.name] = compilation, compiled
+            self.compiled.pop(plan.workload.name, Built()).close()
+            self.compiled[plan.workload.name] = built
         trials = self.trials.get(plan.workload.name)
         return WorkloadResult(
             plan,
             {},
             numerics,
-            compilation,
+            built.report,
             constant=trials is not None and trials.constant,
             gpu=self.gpu,
             left_out=[] if trials is None else trials.left_out,
             occupants=occupants(self.usage),
         )
 
-    async def _compile(self, plan: Plan) -> tuple[CompileReport, int | None]:
-        """Compile at full size on fake tensors; return what was compiled, as a file for the candidate's process.
-
-        Where host code needs values the GPU's process compiles as it goes.
-        """
-        if plan.values_needed:
-            missing = Failure(kind="not_fakeable", message="the reference looks at values")
-            return CompileReport(faked=False, failure=missing), None
-        report = await self._compilation.run(
-            changes=plan.changes,
-            init=Attachment(plan.init_outline, None),
-            inputs=Attachment(plan.inputs_outline, None),
-            fake=True,
-        )
-        return report, None if _decides(report) else await self._compilation.packed()
-
-    async def _run(
-        self, plan: Plan, compilation: CompileReport, compiled: int | None, *, alone: bool
-    ) -> NumericsReport:
+    async def _run(self, plan: Plan, built: Built, *, alone: bool) -> NumericsReport:
         """Run it on a GPU, once there is a place for what it needs; `alone`: on the same GPU again, all of it."""
         self._timeline.begin("waiting for the GPU")
         needed = self.gpu.memory_bytes if alone and self.gpu is not None else self._needs(plan)
@@ -185,13 +161,11 @@ class GpuVerification:
             if alone:
                 await self._make_room(gpu)
             try:
-                return await self._placed(plan, place, compilation, compiled)
+                return await self._placed(plan, place, built)
             finally:
                 self._crowded = beside or self._devices.arrivals(gpu) != arrivals
 
-    async def _placed(
-        self, plan: Plan, place: Place, compilation: CompileReport, compiled: int | None
-    ) -> NumericsReport:
+    async def _placed(self, plan: Plan, place: Place, built: Built) -> NumericsReport:
         gpu = place.gpu
         try:
             self._timeline.begin("running the reference")
@@ -205,7 +179,7 @@ class GpuVerification:
                     self.used.append(elsewhere)
                     using.enter_context(elsewhere.used())
                 self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
-                return await self._numbers(gpu, compilation, compiled, trials, elsewhere)
+                return await self._numbers(gpu, built, trials, elsewhere)
         except DeviceFullError as error:
             self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
             return NumericsReport(failure=self._full(plan, gpu, error))
@@ -221,8 +195,7 @@ class GpuVerification:
     async def _numbers(
         self,
         gpu: Gpu,
-        compilation: CompileReport,
-        compiled: int | None,
+        built: Built,
         trials: TrialSet,
         elsewhere: TrialSet | None,
     ) -> NumericsReport:
@@ -230,13 +203,13 @@ class GpuVerification:
         share = 1.0 if free is None else (free - RESERVED_BYTES) / gpu.memory_bytes
         setting = Setting(
             GpuBuffers(self._pool, gpu),
-            {"memory_share": min(max(share, SMALLEST_SHARE), 1.0), "tuned": compilation.tuned},
+            {"memory_share": min(max(share, SMALLEST_SHARE), 1.0), "tuned": built.report.tuned},
             self._timeout_s,
             self._timeline.begin,
-            files=[] if compiled is None else [compiled],
+            files=built.files,
             measure=self.candidate.policy.library_ops == "forbid"
-            or not (compilation.faked and compilation.compiled),
-            configurations=_ready(compilation),
+            or not (built.report.faked and built.report.compiled),
+            configurations=_ready(built.report),
         )
         return await run_numerics(setting, self.candidate, trials, elsewhere=elsewhere)
 
@@ -287,13 +260,3 @@ def _ready(compilation: CompileReport) -> list[int] | None:
         return None
     longest = max(compilation.tuned.values(), key=len)
     return [position for position, good in enumerate(longest) if good]
-
-
-def _decides(compilation: CompileReport) -> bool:
-    """Tell whether a candidate is judged by what compiling it showed, so that it never reaches the GPU."""
-    failure = compilation.failure
-    return bool(
-        (failure is not None and (failure.kind in LANGUAGE or failure.kind == "time"))
-        or compilation.timed_out_s
-        or compilation.forged
-    )

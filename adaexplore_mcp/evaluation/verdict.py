@@ -18,6 +18,7 @@ The order of the rules, first that applies:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from adaexplore_mcp.evaluation.claims import LANGUAGE, NOT_LOADED
 from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.decisions import (
     Decision,
@@ -49,8 +50,6 @@ from adaexplore_mcp.models import ErrorExcerpt, Outcome
 
 __all__ = ["decide"]
 
-NOT_LOADED = frozenset({"syntax", "import", "build"})
-LANGUAGE = frozenset({"language", "resources", "assembler"}) | NOT_LOADED
 FORBIDDEN_SIGNS = frozenset({"loads_binary", "hides_work"})
 """What stands in a source and lets work pass by the count of library operators."""
 REJECTED_CHECKS = frozenset({

@@ -11,6 +11,7 @@ import anyio
 from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import HostBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.claims import LANGUAGE
 from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan, Sizes
 from adaexplore_mcp.evaluation.memfiles import empty_file
@@ -19,7 +20,6 @@ from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
 from adaexplore_mcp.evaluation.sampling import sample
 from adaexplore_mcp.evaluation.trials import Attachment, TrialSet
-from adaexplore_mcp.evaluation.verdict import LANGUAGE
 from adaexplore_mcp.models import Workload
 
 __all__ = ["TrialSource", "Verification"]

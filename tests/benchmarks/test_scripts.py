@@ -314,8 +314,9 @@ def test_the_last_stage_counts_from_its_beginning_whatever_it_says_of_itself(scr
         {"stage": "importing the candidate", "at": 0.0, "seconds": 1.0},
         {"stage": "running first inputs", "at": 1.0, "seconds": 0.5},
         {"stage": "running: kernel kernel", "at": 1.5, "seconds": 4.0},
+        {"stage": "leaving the GPU", "at": 5.5, "seconds": 0.25},
     ]
-    assert script("recovery").last_stage_s(timeline) == 4.5
+    assert script("recovery").last_stage_s(timeline) == 4.75
 
 
 def test_the_memory_of_this_process_can_be_read(script):

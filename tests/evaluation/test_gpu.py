@@ -615,6 +615,31 @@ async def test_several_baselines_are_timed_in_the_same_rounds(court):
     assert outcome.timing.speedups[0].speedup > outcome.timing.speedups[1].speedup
 
 
+HOPELESS = """
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": block, "SLOW": block == 512}) for block in (512, 1024, 2048)], key=[]
+)""" + FUSED.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, SLOW: tl.constexpr").format(
+    work="if SLOW:\n        for i in tl.static_range(100000):\n            x = x * 0.5 + i",
+    launch='kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())',
+)
+
+
+@pytest.mark.parametrize("of", ["candidate", "baseline"])
+async def test_a_configuration_that_takes_too_long_to_compile_does_not_hold_the_gpu(court, of):
+    quick = FUSED.format(work="pass", launch=LAUNCH)
+    candidate, other = (HOPELESS, quick) if of == "candidate" else (quick, HOPELESS)
+    race = Race([baseline("node:other", WIDE, (IMPORTS + textwrap.dedent(other)).encode())], "quick")
+    evaluation = await court.evaluation(WIDE, candidate, race=race, timeout_s=8.0)
+    outcome = evaluation.outcome
+    assert outcome.status == "correct", outcome.summary
+    assert [each.baseline for each in outcome.timing.speedups] == ["node:other"], outcome.timing.notes
+    if of == "candidate":
+        assert any("1 autotuner configurations took longer than 8 s" in note for note in outcome.facts.notes)
+    timeline = evaluation.receipt["timeline"]
+    (at,) = [each["at"] for each in timeline if each["stage"].startswith("tuning")]
+    assert min(each["at"] for each in timeline if each["stage"] == "warming up") - at < 3
+
+
 async def test_work_on_another_stream_is_not_faster_but_wrong(court):
     launch = f"with torch.cuda.stream(torch.cuda.Stream()):\n            {LAUNCH}"
     work = "for i in range(2000):\n        x = x + (x * 0.0 == 1.0).to(tl.float32)"

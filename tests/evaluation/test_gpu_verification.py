@@ -11,7 +11,7 @@ from adaexplore_mcp.evaluation import gpu_verification
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import Failure
-from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, Occupant, Usage
@@ -54,18 +54,23 @@ class World:
         self.full = 0
 
     def compilation(self, *_, **__):
-        async def run(**_):
-            self.seen.append("compiled")
-            return self.report
+        world = self
 
-        async def packed():
-            self.files.append(empty_file())
-            return self.files[-1]
+        class Compiled(Compilation):
+            def __init__(self): ...
 
-        async def close():
-            self.seen.append("closed")
+            async def run(self, **_):
+                world.seen.append("compiled")
+                return world.report
 
-        return SimpleNamespace(run=run, packed=packed, close=close)
+            async def packed(self):
+                world.files.append(empty_file())
+                return world.files[-1]
+
+            async def close(self):
+                world.seen.append("closed")
+
+        return Compiled()
 
     async def trials_on(self, _, gpu):
         if self.full:

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 import anyio
 
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.compilation import CompileReport
 from adaexplore_mcp.evaluation.conversation import NumericsReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Condition, Gpu
@@ -82,6 +81,7 @@ class Bench:
         self.world = []
         self.stages = []
         self.inputs = []
+        self.settings = {}
         self.sides = {side.name: side for side in sides}
         for side in sides:
             side.world = self.world
@@ -101,6 +101,7 @@ class Bench:
 
         async def opened(stack, each, setting, trials, beside):
             self.beside = beside
+            self.settings[each.name] = setting
             stack.callback(self.sides[each.name].close)
             return self.sides[each.name]
 
@@ -119,7 +120,7 @@ class Bench:
         self.world.append(("all", f"trials beside {self.devices.running(place.gpu)}"))
         return TRIALS
 
-    async def times(self, *, tunes=()):
+    async def times(self, *, tunes=(), built=None):
         contenders = [
             Contender(name, side.candidate, tunes=name in tunes) for name, side in self.sides.items()
         ]
@@ -128,8 +129,7 @@ class Bench:
             self.trials_on,
             contenders[0],
             contenders[1:],
-            compilation=CompileReport(),
-            compiled=None,
+            built=built or {},
             needed_bytes=1 << 20,
             alpha=0.05,
         )

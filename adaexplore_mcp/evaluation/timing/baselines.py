@@ -47,6 +47,11 @@ class Contender:
     package: dict[str, str] = field(default_factory=dict)
     tunes: bool = False
 
+    @property
+    def tunes_triton(self) -> bool:
+        """Whether what it chooses from can be compiled before a GPU is taken."""
+        return self.tunes and self.name not in MODES
+
 
 def baseline(name: str, definition: Definition, node: bytes = b"") -> Contender:
     """Return a baseline of a task.

@@ -5,7 +5,7 @@ first calls beside others. Then the GPU is held alone, for the rounds and for wh
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import anyio.to_thread
 
 from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
-from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
 from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Condition, Gpu, condition
@@ -120,8 +120,7 @@ class Benchmark:
         candidate: Contender,
         baselines: Sequence[Contender],
         *,
-        compilation: CompileReport,
-        compiled: int | None,
+        built: Mapping[str, Built],
         needed_bytes: int,
         alpha: float,
     ) -> WorkloadTimes:
@@ -132,8 +131,7 @@ class Benchmark:
             trials_on: Finds or makes its inputs, at a place on the GPU: making them runs the reference there.
             candidate: What is timed.
             baselines: Against what.
-            compilation: Of the candidate.
-            compiled: What was compiled, as a file.
+            built: Those that were compiled ahead, by name.
             needed_bytes: GPU memory that one process takes.
             alpha: Error allowed of each interval.
 
@@ -156,10 +154,7 @@ class Benchmark:
                 stack.enter_context(trials.used())
                 begin("preparing " + " and ".join(each.name for each in (candidate, *baselines)))
                 for each in (candidate, *baselines):
-                    ours = each is candidate
-                    setting = self._setting(
-                        compilation if ours else None, [compiled] if ours and compiled is not None else []
-                    )
+                    setting = self._setting(built.get(each.name, Built()))
                     sides[each.name] = await self._open(
                         stack, each, setting, trials, self._beside(plan, trials)
                     )
@@ -200,14 +195,14 @@ class Benchmark:
         if not ready:
             del sides[each.name]
 
-    def _setting(self, compilation: CompileReport | None, files: Sequence[int]) -> Setting:
+    def _setting(self, built: Built) -> Setting:
         load: dict[str, Any] = {
             "memory_share": 1.0,
-            "tuned": {} if compilation is None else compilation.tuned,
+            "tuned": built.report.tuned,
             "timing": True,
             "l2_bytes": self._l2_bytes,
         }
-        return Setting(GpuBuffers(self._pool, self._gpu), load, self._timeout_s, _unsaid, files=files)
+        return Setting(GpuBuffers(self._pool, self._gpu), load, self._timeout_s, _unsaid, files=built.files)
 
     def _beside(self, plan: Plan, trials: TrialSet) -> Beside:
         """Return what passes on the device beside each call."""

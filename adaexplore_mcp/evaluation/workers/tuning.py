@@ -85,8 +85,8 @@ class Tuning:
         return [rank, rank, rank]
 
     def _is_bad(self, tuner: Any, position: int) -> bool:  # noqa: ANN401 - an Autotuner
-        good = self.good.get(getattr(getattr(tuner, "base_fn", None), "__name__", ""), ())
-        return len(good) == len(self._pruned.get(id(tuner), ())) and not good[position]
+        known = _known(self.good, tuner, len(self._pruned.get(id(tuner), ())))
+        return bool(known) and not known[position]
 
     def fail(self, tuner: Any) -> bool:  # noqa: ANN401 - an Autotuner
         """Pass over the configuration in use, which does not compile; False if there is no other."""
@@ -102,6 +102,12 @@ class Tuning:
         known = self._pruned.get(id(tuner), ())
         position = next((i for i, other in enumerate(known) if other is config), None)
         self.chosen = self.settled = position if len(known) > 1 else None
+
+
+def _known(good: Mapping[str, Sequence[bool]], tuner: Any, count: int) -> Sequence[bool]:  # noqa: ANN401 - an Autotuner
+    """Return which of so many configurations are known to build; nothing where that is not known of exactly these."""
+    known = good.get(getattr(getattr(tuner, "base_fn", None), "__name__", ""), ())
+    return known if len(known) == count else ()
 
 
 class Tuned(Protocol):
@@ -163,11 +169,27 @@ def direct_autotuners(device: Tuned) -> None:
     )
 
 
-def quick_autotuners() -> None:
-    """Make every autotuner choose by the clock, as Triton does, in less time."""
+def quick_autotuners(good: Mapping[str, Sequence[bool]]) -> None:
+    """Make every autotuner choose by the clock, as Triton does, in less time, among what is known to build.
+
+    Whatever else there is was judged in no verdict, and would be compiled while the GPU is held alone.
+
+    Args:
+        good: See `Tuning`.
+    """
     from triton.testing import do_bench  # noqa: PLC0415 - it imports the driver, which interpreting processes lack
 
     def bench(kernel_call: Callable[[], None], quantiles: Sequence[float] = (0.5, 0.2, 0.8), **_: Any) -> Any:  # noqa: ANN401 - as Autotuner's do_bench
         return do_bench(kernel_call, warmup=WARM_UP_MS, rep=MEASURE_MS, quantiles=quantiles)
 
+    prune = autotuner.Autotuner.prune_configs
+
+    def only_good(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Autotuner.prune_configs
+        configs = list(prune(self, *args, **kwargs))
+        known = _known(good, self, len(configs))
+        return (
+            [each for each, builds in zip(configs, known, strict=True) if builds] if any(known) else configs
+        )
+
     autotuner.Autotuner.do_bench = property(lambda _: bench)
+    autotuner.Autotuner.prune_configs = only_good

@@ -8,7 +8,7 @@ from adaexplore_mcp.errors import WorkerError, WorkerLostError
 from adaexplore_mcp.evaluation import evaluator as module
 from adaexplore_mcp.evaluation.buffers import DeviceFullError
 from adaexplore_mcp.evaluation.candidates import Candidate
-from adaexplore_mcp.evaluation.compilation import CompileReport
+from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.evaluator import Evaluator, Race
@@ -48,7 +48,7 @@ async def timed(monkeypatch, *ends):
     verification = SimpleNamespace(
         gpu=GPU,
         candidate=Candidate(b"", "kernelbench", "ModelNew", Policy()),
-        compiled={"default": (CompileReport(), None)},
+        compiled={"default": Built()},
     )
     return await evaluator._race(
         TASK,

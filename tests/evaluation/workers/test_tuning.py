@@ -4,8 +4,9 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from triton.runtime import autotuner
 
-from adaexplore_mcp.evaluation.workers.tuning import Tuning
+from adaexplore_mcp.evaluation.workers.tuning import Tuning, quick_autotuners
 
 
 def ranks(count=3, **options):
@@ -40,3 +41,25 @@ def test_those_known_not_to_build_are_passed_over_and_never_run(tune):
 @pytest.mark.parametrize("good", [{"k": [False, True]}, {"other": [False, False, False]}, {}])
 def test_what_is_known_of_another_tuning_counts_for_nothing(good):
     assert ranks(good=good)[0] == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("good", "left"),
+    [
+        ({"k": [False, True, True]}, [1, 2]),
+        ({"k": [False, False, False]}, [0, 1, 2]),
+        ({"k": [True, False]}, [0, 1, 2]),
+        ({"other": [True, False, False]}, [0, 1, 2]),
+        ({}, [0, 1, 2]),
+    ],
+)
+def test_the_clock_chooses_among_what_is_known_to_build(monkeypatch, good, left):
+    class Tuner:
+        base_fn = SimpleNamespace(__name__="k")
+
+        def prune_configs(self, kwargs):
+            return [0, 1, 2]
+
+    monkeypatch.setattr(autotuner, "Autotuner", Tuner)
+    quick_autotuners(good)
+    assert Tuner().prune_configs({}) == left

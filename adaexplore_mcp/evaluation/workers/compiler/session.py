@@ -91,6 +91,12 @@ class Session:
             notes.append(
                 f"{self.skipped_configurations} autotuner configurations were not compiled: one is enough"
             )
+        built = {build.kernel for build in self.builds if not build.failure}
+        if slow := sum(build.failure == "time" and build.kernel in built for build in self.builds):
+            notes.append(
+                f"{slow} autotuner configurations took longer than {self.per_kernel_limit_s:g} s to compile and are left out: "
+                "they are neither judged nor timed"
+            )
         return notes
 
     @property

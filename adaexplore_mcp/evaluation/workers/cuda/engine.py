@@ -55,7 +55,7 @@ class CudaEngine:
                 unpack(descriptor, folder / "triton")
         torch.cuda.set_per_process_memory_fraction(request["memory_share"])
         if request.get("timing"):
-            quick_autotuners()
+            quick_autotuners(self._good)
         else:
             self._recorder.install()
             self._fresh.install()

@@ -138,6 +138,9 @@ def test_a_hopeless_configuration_holds_up_nothing_but_itself(compiled):
     )
     assert outcome.value == "{'BM': 32, 'BK': 32, 'WAY': 0}"
     assert outcome.error is None
+    assert outcome.session_notes == [
+        "1 autotuner configurations took longer than 6 s to compile and are left out: they are neither judged nor timed"
+    ]
     assert outcome.left_behind == []
 
 
