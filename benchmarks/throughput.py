@@ -1,18 +1,19 @@
 """Verify published kernels and time them against eager: how many an hour, and for how long do they hold the GPU?
 
     python benchmarks/throughput.py KERNELS TASKS --sample 24 --parallel 6 --out throughput.jsonl
-    python benchmarks/throughput.py KERNELS TASKS --sample 24 --parallel 6 --edits 3 --out throughput.jsonl
+    python benchmarks/throughput.py KERNELS TASKS --sample 24 --parallel 6 --ahead --edits 3 --out throughput.jsonl
     python benchmarks/throughput.py KERNELS TASKS --sample 24 --parallel 1 --edits 2 --broken --out throughput.jsonl
 
 KERNELS and TASKS as for `published_kernels.py`. Each kernel's task is registered, then the kernel is judged and timed, then so
-many edits of it are, on the task that is warm now, and a copy that does not compile. What took how long is read from the
-receipts. With `--harness`, the output of `reference_harness.py`, the ratios to it are printed. What is in the output file
+many edits of it are, on the task that is warm now, and a copy that does not compile. With `--ahead` all tasks are registered before
+the clock starts, as the task of a search is. What took how long is read from the receipts. With `--harness`, the output of `reference_harness.py`, the ratios to it are printed. What is in the output file
 already is not done again, so a run that was cut short goes on where it stopped.
 """
 
 import argparse
 import ast
 import collections
+import contextlib
 import random
 import statistics
 import time
@@ -137,45 +138,50 @@ async def measured(services: Collaborators, kind: str, request: BenchmarkRequest
 async def run(arguments: argparse.Namespace) -> None:
     """Measure what is not in the output yet."""
     out = Path(arguments.out)
-    done = {(row["name"], row["parallel"], row["edits"]) for row in rows_of(out)}
+    done = {(*_group_of(row), row["name"]) for row in rows_of(out)}
+    mine = {"parallel": arguments.parallel, "edits": arguments.edits, "ahead": arguments.ahead}
     kernels = [
         each
         for each in found(Path(arguments.kernels), Path(arguments.tasks))
         if each[0].startswith(arguments.level)
     ]
-    todo = [
-        each
-        for each in sampled(kernels, arguments.sample)
-        if (each[0], arguments.parallel, arguments.edits) not in done
-    ]
+    todo = [each for each in sampled(kernels, arguments.sample) if (*_group_of(mine), each[0]) not in done]
     random.Random(0).shuffle(todo)  # or the heaviest, of level 3, would be the last all together
     if not todo:
         return
     began = time.monotonic()
     piece = round(time.time())
+    tasks: dict[str, str] = {}
+
+    async def registered(services: Collaborators, name: str, task: Path) -> str:
+        """Register a task, if that was not done ahead, and return its handle."""
+        policy = Policy(precision=arguments.precision)
+        request = RegisterRequest(name=name, source=task.read_bytes(), policy=policy)
+        return tasks.get(name) or (await services.tasks.register(request, lambda _: None)).task_id
 
     async def ready(services: Collaborators) -> None:
-        """Start the workers and measure the GPU's ceilings, which a server does once."""
+        """Start the workers and measure the GPU's ceilings, which a server does once; register all tasks where that is asked for."""
         nonlocal began
         await services.evaluations.device()
         evaluator = services.evaluations._evaluator  # type: ignore[attr-defined]
         for gpu in evaluator.devices.gpus:
             await evaluator.ceilings(gpu, lambda _: None)
+        for name, task, _ in todo if arguments.ahead else []:
+            with contextlib.suppress(AdaExploreError):  # found again, and written down, where it is its turn
+                tasks[name] = await registered(services, name, task)
         print(f"ready after {time.monotonic() - began:.1f} s", flush=True)
         began = time.monotonic()
 
     async def measure(services: Collaborators, which: tuple[str, Path, Path]) -> Row:
         name, task, kernel = which
         started = time.monotonic()
-        row: Row = {"name": name, "parallel": arguments.parallel, "edits": arguments.edits, "piece": piece}
+        row: Row = {"name": name, "piece": piece, **mine}
         runs: list[Row] = []
         source = kernel.read_text()
         sources = [("first", source), *(("edited", edited(source, n)) for n in range(arguments.edits))]
         sources += [("broken", broken(source))] if arguments.broken else []
         try:
-            policy = Policy(precision=arguments.precision)
-            request = RegisterRequest(name=name, source=task.read_bytes(), policy=policy)
-            summary = await services.tasks.register(request, lambda _: None)
+            task_id = await registered(services, name, task)
         except AdaExploreError as error:
             took = time.monotonic() - started
             refused = {"kind": "first", "status": f"refused: {type(error).__name__}", "summary": str(error)}
@@ -185,7 +191,7 @@ async def run(arguments: argparse.Namespace) -> None:
             took = time.monotonic() - started
         for kind, text in sources:
             asked = BenchmarkRequest(
-                task_id=summary.task_id,
+                task_id=task_id,
                 source=text.encode(),
                 baselines=["eager"],
                 effort=arguments.effort,
@@ -200,11 +206,11 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def table(rows: Sequence[Row], harness: Sequence[Row] = ()) -> list[str]:
     """Return lines that say how many kernels an hour there were, by how many were in flight, and what took how long."""
-    groups: dict[tuple[int, int], list[Row]] = collections.defaultdict(list)
+    groups: dict[tuple[int, int, bool], list[Row]] = collections.defaultdict(list)
     for row in rows:
-        groups[row["parallel"], row["edits"]].append(row)
+        groups[_group_of(row)].append(row)
     lines = []
-    for (parallel, edits), some in sorted(groups.items()):
+    for (parallel, edits, _), some in sorted(groups.items()):
         lines += _group(parallel, edits, some, harness)
     if harness:
         ours = {row["name"]: row["runs"][0]["status"] for row in rows}
@@ -222,6 +228,11 @@ def table(rows: Sequence[Row], harness: Sequence[Row] = ()) -> list[str]:
     return lines
 
 
+def _group_of(row: Row) -> tuple[int, int, bool]:
+    """Return what rows of one table have in common."""
+    return row["parallel"], row["edits"], row.get("ahead", False)
+
+
 def _group(parallel: int, edits: int, rows: Sequence[Row], harness: Sequence[Row]) -> list[str]:
     runs = [run for row in rows for run in row["runs"]]
     good = [run for run in runs if run["kind"] != "broken"]
@@ -230,7 +241,9 @@ def _group(parallel: int, edits: int, rows: Sequence[Row], harness: Sequence[Row
     registered = _spread([row["register_s"] for row in rows], "s")
     lines = [
         f"{_flight(parallel)}, {len(rows)} kernels{follow}: {_pace(parallel, rows)}",
-        f"  registration of their tasks, included: {registered}",
+        "  their tasks were registered before"
+        if rows[0].get("ahead")
+        else f"  registration of their tasks, included: {registered}",
         f"  {dict(collections.Counter(run['status'] for run in good))}",
     ]
     for kind in ("first", "edited"):
@@ -329,6 +342,7 @@ def main() -> None:
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--parallel", type=int, default=6)
     parser.add_argument("--edits", type=int, default=0, help="edited kernels after each, on its task")
+    parser.add_argument("--ahead", action="store_true", help="register all tasks before the clock starts")
     parser.add_argument("--broken", action="store_true", help="then a copy that does not compile")
     parser.add_argument("--device", default="")
     parser.add_argument("--table", action="store_true", help="measure nothing, print the table")

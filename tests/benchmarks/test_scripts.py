@@ -155,6 +155,16 @@ def test_pieces_of_a_run_that_was_cut_short_add_up(script):
     assert lines[0] == "6 at a time, 4 kernels: 600 an hour (4 in 24 s), 4320 while all places are taken"
 
 
+def test_a_run_whose_tasks_were_registered_before_stands_by_itself(script):
+    ahead = [row | {"ahead": True, "register_s": 0.0} for row in rows(6, 0, "abc")]
+    lines = script("throughput").table([*rows(6, 0, "abc"), *ahead])
+    assert [line for line in lines if line.startswith("6 at a time")] == [
+        "6 at a time, 3 kernels: 600 an hour (3 in 18 s), 4320 while all places are taken",
+        "6 at a time, 3 kernels: 600 an hour (3 in 18 s), 5400 while all places are taken",
+    ]
+    assert "  their tasks were registered before" in lines
+
+
 def test_the_ratio_to_the_harness_is_over_the_kernels_that_both_had(script):
     harness = [
         {"name": name, "seconds": 10.0, "verdict": verdict}
