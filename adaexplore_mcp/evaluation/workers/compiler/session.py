@@ -85,7 +85,7 @@ class Session:
         if self.skipped_configurations and self.all_configurations:
             notes.append(
                 f"{self.skipped_configurations} autotuner configurations were not compiled: "
-                f"the limit of {self.configurations_limit_s:g} s for them was reached"
+                f"the limit of {self.configurations_limit_s:g} s for them was reached; they are neither judged nor timed"
             )
         elif self.skipped_configurations:
             notes.append(

@@ -153,7 +153,7 @@ def test_the_limit_for_configurations_counts_the_time_that_passes(compiled):
     ]
     assert outcome.skipped == 1
     assert outcome.session_notes == [
-        "1 autotuner configurations were not compiled: the limit of 8 s for them was reached"
+        "1 autotuner configurations were not compiled: the limit of 8 s for them was reached; they are neither judged nor timed"
     ]
     assert outcome.left_behind == []
 
