@@ -85,7 +85,7 @@ class Session:
         if self.skipped_configurations and self.all_configurations:
             notes.append(
                 f"{self.skipped_configurations} autotuner configurations were not compiled: "
-                f"the limit of {self.configurations_limit_s:g} s for them was reached; they are neither judged nor timed"
+                f"the limit of {self.configurations_limit_s:g} s for them was reached; timing leaves them out"
             )
         elif self.skipped_configurations:
             notes.append(
@@ -94,8 +94,8 @@ class Session:
         built = {build.kernel for build in self.builds if not build.failure}
         if slow := sum(build.failure == "time" and build.kernel in built for build in self.builds):
             notes.append(
-                f"{slow} autotuner configurations took longer than {self.per_kernel_limit_s:g} s to compile and are left out: "
-                "they are neither judged nor timed"
+                f"{slow} autotuner configurations took longer than {self.per_kernel_limit_s:g} s to compile: "
+                "timing leaves them out"
             )
         return notes
 
