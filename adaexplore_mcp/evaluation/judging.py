@@ -152,6 +152,7 @@ class Judging:
                 "rule": self._rule,
                 "accumulation": self._trials.accumulation,
                 "poison": poison,
+                "yardsticks": trial.yardsticks,
             },
             files,
         )
@@ -161,6 +162,7 @@ class Judging:
         if "no_yardstick" in reply:
             msg = f"The reference's process did not hand over what it computed: {reply['no_yardstick']}."
             raise TaskError(msg, "Register the operation alone, without code that touches its process.")
+        trial.yardsticks |= reply.pop("yardsticks")
         return reply
 
     async def _stale(self, trial: Trial, got: Sequence[Mapping[str, Any]], file: int) -> Trial | None:

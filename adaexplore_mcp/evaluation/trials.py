@@ -118,6 +118,7 @@ class Trial:
         expected: Entries of the outputs, inputs changed by contract last.
         seed: Of its inputs.
         transformed: Inputs that were scaled or drawn anew.
+        yardsticks: What the judge found its outputs to be measured by, by output: the same for every candidate.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Trial:
     expected: Attachment
     seed: int
     transformed: list[str]
+    yardsticks: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ others. The dtype of a half output enters through two roundings, not through sqr
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from adaexplore_mcp.evaluation.workers.totals import Bound, ChunkedTotals, Outputs, Totals, Values
+from adaexplore_mcp.evaluation.workers.totals import Bound, ChunkedTotals, Nonfinite, Outputs, Totals, Values
 
-__all__ = ["CHUNKED", "Comparison", "Rule", "compare", "compare_form"]
+__all__ = ["CHUNKED", "Comparison", "Rule", "Yardstick", "compare", "compare_form", "yardstick_of"]
 
 MOST_SHRUNK = 100.0  # inputs times 0.01 shrink a result by as much; what shrinks more is held to its own size
 SAMPLE = 1 << 18
@@ -66,6 +66,69 @@ class Rule:
     atol: float = 0.0
     rtol: float = 0.0
     max_outlier_share: float = 0.0
+
+
+class Yardstick(NamedTuple):
+    """What an output is measured by, whatever it is: found once for what a reference gave.
+
+    Args:
+        finite: Elements at which the reference and float64 are finite; at least 1.
+        mean: Of the float64 values there.
+        square: Mean of their squares.
+        own_square: Mean of the squared differences between the two.
+        rms: Root of `square`; where inputs were scaled down, at least what the output has without.
+        own: 99.9th percentile of the reference's own error relative to the scale, from a sample.
+    """
+
+    finite: int
+    mean: float
+    square: float
+    own_square: float
+    rms: float
+    own: float
+
+
+def yardstick_of(
+    reference: torch.Tensor, wide: torch.Tensor | None, *, typical: float = 0.0, totals: Totals = CHUNKED
+) -> Yardstick | None:
+    """Find what an output of floating point is measured by; None for others, and those without elements.
+
+    Args:
+        reference: See `compare`.
+        wide: See `compare`.
+        typical: See `compare`.
+        totals: See `compare`.
+
+    Raises:
+        ValueError: Its values are too large to be measured.
+    """
+    if not reference.numel() or not (reference.dtype.is_floating_point or reference.dtype.is_complex):
+        return None
+    reference, exact = (
+        torch.view_as_real(t) if t.dtype.is_complex else t
+        for t in (reference, reference if wide is None else wide)
+    )
+    own, exact = reference.reshape(-1), exact.reshape(-1)
+    finite, total, square, own_square = totals.expected(Outputs(own, own, exact, wide is not None, None))
+    finite = max(1, finite)
+    if not math.isfinite(square + own_square):
+        msg = "values of more than 1e154, whose squares are no number in float64"
+        raise ValueError(msg)
+    small = math.sqrt(square / finite)
+    rms = max(small, min(typical, MOST_SHRUNK * small))
+    percentile = 0.0 if wide is None or rms == 0.0 else _own_percentile(own, exact, rms)
+    return Yardstick(finite, total / finite, square / finite, own_square / finite, rms, percentile)
+
+
+def _own_percentile(reference: torch.Tensor, wide: torch.Tensor, rms: float) -> float:
+    step = max(1, reference.numel() // SAMPLE)
+    reference, wide = (t[::step].to(torch.float64) for t in (reference, wide))
+    kept = torch.isfinite(wide) & torch.isfinite(reference)
+    if not bool(kept.any()):
+        return 0.0
+    error = (reference[kept] - wide[kept]).abs() / (wide[kept].abs() + rms)
+    rank = max(1, math.ceil(0.999 * error.numel()))
+    return float(error.kthvalue(rank).values)
 
 
 @dataclass
@@ -111,6 +174,7 @@ def compare(
     poison: torch.Tensor | None = None,
     typical: float = 0.0,
     totals: Totals = CHUNKED,
+    yardstick: Yardstick | None = None,
 ) -> Comparison:
     """Compare one output.
 
@@ -125,16 +189,18 @@ def compare(
             the rounding of that size, as in exp(x) - 1.
         poison: What fresh memory of this dtype was filled with, shape (), to recognise what was never written.
         totals: Computes sums and counts.
+        yardstick: Of this reference, where it is known already.
     """
     if (found := compare_form(got, reference)) is not None:
         return found
     if reference.numel() == 0:
         return Comparison(passed=True, precision_class="exact")
+    measured = yardstick or yardstick_of(reference, wide, typical=typical, totals=totals)
     if reference.dtype.is_complex:
         parts = [None if t is None else torch.view_as_real(t) for t in (got, reference, wide, poison)]
         got, reference, wide = parts[0], parts[1], parts[2]  # type: ignore[assignment] # None only where it was None
         poison = None if parts[3] is None else parts[3][0]
-    if reference.dtype.is_floating_point:
+    if measured is not None:
         outputs = Outputs(
             got.reshape(-1),
             reference.reshape(-1),
@@ -143,7 +209,12 @@ def compare(
             poison,
         )
         return _Floating(
-            outputs, reference.shape, totals, rule=rule, accumulation=accumulation, typical=typical
+            outputs,
+            reference.shape,
+            totals,
+            measured,
+            rule=rule,
+            accumulation=accumulation,
         ).compare()
     return _exact(got, reference, wide, poison)
 
@@ -223,10 +294,10 @@ class _Floating:
         outputs: Outputs,
         shape: torch.Size,
         totals: Totals,
+        yardstick: Yardstick,
         *,
         rule: Rule,
         accumulation: int,
-        typical: float,
     ) -> None:
         self.outputs = outputs
         self.shape = shape
@@ -237,39 +308,23 @@ class _Floating:
         self.rule = rule
         self.accumulation = max(1, accumulation)
         self.count = self.reference.numel()
-        self.typical = typical
+        self.finite, self.mean, self.own = yardstick.finite, yardstick.mean, yardstick.own
+        self.rms = yardstick.rms
+        self.std = math.sqrt(max(0.0, yardstick.square - self.mean**2))
+        self.own_rms_error = math.sqrt(yardstick.own_square)
 
     def compare(self) -> Comparison:
         """Return the verdict."""
-        self._measure_expected()
-        if (failed := self._nonfinite()) is not None:
-            return failed
-        return self._values(self._bound())
+        bound = self._bound()
+        against_reference = self.rule.precision in {"kernelbench", "paper", "custom"}
+        nonfinite, values = self.totals.compared(
+            self.outputs, bound, self.mean, against_reference=against_reference
+        )
+        if nonfinite.wrong:
+            return self._nonfinite(nonfinite)
+        return self._values(values, bound, against_reference=against_reference)
 
     # --- the yardstick
-
-    def _measure_expected(self) -> None:
-        finite, total, square, own_square = self.totals.expected(self.outputs)
-        self.finite = max(1, finite)
-        self.mean = total / self.finite
-        rms = math.sqrt(square / self.finite)
-        self.rms = max(rms, min(self.typical, MOST_SHRUNK * rms))
-        self.std = math.sqrt(max(0.0, square / self.finite - self.mean**2))
-        self.own_rms_error = math.sqrt(own_square / self.finite)
-        self.own = self._own_percentile()
-
-    def _own_percentile(self) -> float:
-        """Return the 99.9th percentile of the reference's own error relative to the scale, from a sample."""
-        if not self.has_wide or self.rms == 0.0:
-            return 0.0
-        step = max(1, self.count // SAMPLE)
-        reference, wide = (t[::step].to(torch.float64) for t in (self.reference, self.wide))
-        kept = torch.isfinite(wide) & torch.isfinite(reference)
-        if not bool(kept.any()):
-            return 0.0
-        error = (reference[kept] - wide[kept]).abs() / (wide[kept].abs() + self.rms)
-        rank = max(1, math.ceil(0.999 * error.numel()))
-        return float(error.kthvalue(rank).values)
 
     def _floor(self) -> float:
         """Return the smallest relative error that is never held against a candidate."""
@@ -295,11 +350,9 @@ class _Floating:
 
     # --- the checks
 
-    def _nonfinite(self) -> Comparison | None:
+    def _nonfinite(self, seen: Nonfinite) -> Comparison:
         """NaN by place, infinities by place and sign; as the reference has them, or as float64 would in this dtype."""
-        wrong, unwritten, first = self.totals.nonfinite(self.outputs)
-        if not wrong:
-            return None
+        wrong, unwritten, first = seen
         check = "unwritten" if unwritten == wrong else "nonfinite"
         return Comparison(
             passed=False,
@@ -317,9 +370,7 @@ class _Floating:
             ),
         )
 
-    def _values(self, bound: Bound) -> Comparison:
-        against_reference = self.rule.precision in {"kernelbench", "paper", "custom"}
-        seen = self.totals.values(self.outputs, bound, self.mean, against_reference=against_reference)
+    def _values(self, seen: Values, bound: Bound, *, against_reference: bool) -> Comparison:
         outside, worst_at = seen.outside, seen.worst_at
         rms_error = math.sqrt(seen.square / self.finite)
         allowed = bound.outlier_share * self.count

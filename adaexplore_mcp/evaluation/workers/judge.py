@@ -4,6 +4,7 @@ A trusted, long-lived process: one for memory files, and one for each GPU. Each 
 descriptor; nothing is kept between requests, so a judge that is lost is simply started again.
 """
 
+import functools
 import hashlib
 import importlib
 import os
@@ -19,9 +20,11 @@ from adaexplore_mcp.evaluation.workers.comparison import (
     CHUNKED,
     Comparison,
     Rule,
+    Yardstick,
     as_message,
     compare,
     compare_form,
+    yardstick_of,
 )
 from adaexplore_mcp.evaluation.workers.cuda.ceilings import measure_ceilings
 from adaexplore_mcp.evaluation.workers.cuda.driver import context_error
@@ -205,35 +208,57 @@ class Judge:
         copies: list[set[str]] = []
         shares: list[float] = []
 
-        def passes(other: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor | None) -> bool:
-            accumulation = request["accumulation"]
-            return compare(
-                other, reference, exact, rule, accumulation=accumulation, totals=self.totals
-            ).passed
-
         for reference, exact in zip(*self._expected(request, descriptors), strict=True):
             # Raises where its dtype cannot be compared at all.
-            compare(reference, reference, exact, rule, totals=self.totals)
+            measured = yardstick_of(reference, exact, totals=self.totals)
+            passes = functools.partial(
+                self._passes,
+                reference=reference,
+                exact=exact,
+                rule=rule,
+                accumulation=request["accumulation"],
+                yardstick=measured,
+            )
+            passes(reference)
             if not bool(reference.any()):
                 continue
             shares.append(_share_of_one_value(reference))
-            found["zeros_pass"].append(passes(torch.zeros_like(reference), reference, exact))
+            found["zeros_pass"].append(passes(torch.zeros_like(reference)))
             if reference.is_floating_point() and reference.numel() > 1:
                 mean = reference.double().mean().to(reference.dtype)
-                found["mean_pass"].append(passes(mean.expand_as(reference), reference, exact))
+                found["mean_pass"].append(passes(mean.expand_as(reference)))
                 found["narrow"].append(_is_narrow(reference))
             copies.append(
                 {
                     name
                     for name, tensor in inputs
-                    if tensor.shape == reference.shape
-                    and tensor.dtype == reference.dtype
-                    and passes(tensor, reference, exact)
+                    if tensor.shape == reference.shape and tensor.dtype == reference.dtype and passes(tensor)
                 }
             )
         same = sorted(set.intersection(*copies)) if copies else []
         said = {name: bool(values) and all(values) for name, values in found.items()}
         return {**said, "same_share": min(shares, default=0.0), "input_pass": same[:1]}, []
+
+    def _passes(
+        self,
+        other: torch.Tensor,
+        *,
+        reference: torch.Tensor,
+        exact: torch.Tensor | None,
+        rule: Rule,
+        accumulation: int,
+        yardstick: Yardstick | None,
+    ) -> bool:
+        """Tell whether something would pass in the place of a reference's output."""
+        return compare(
+            other,
+            reference,
+            exact,
+            rule,
+            accumulation=accumulation,
+            totals=self.totals,
+            yardstick=yardstick,
+        ).passed
 
     def _expected(
         self, request: Mapping[str, Any], descriptors: Sequence[int]
@@ -253,12 +278,13 @@ class Judge:
 
         Descriptors: the reference's outputs, the candidate's, and where inputs are to be looked at, the pristine inputs
         and those the candidate was given. Inputs that the task changes by contract come after the outputs.
+        `yardsticks` are those of this reference that an earlier reply gave, by output; the reply adds what is new.
         """
         entries = request["expected"]
         rule = Rule(**request["rule"])
         for entry, got in zip(entries, request["got"], strict=False):
             if (found := described_otherwise(entry, got)) is not None:
-                return {"output": entry["path"], "changed": [], **as_message(found)}, []
+                return {"output": entry["path"], "changed": [], "yardsticks": {}, **as_message(found)}, []
         try:
             expected, wide = self._expected(request, descriptors)
         except MALFORMED as error:
@@ -275,7 +301,15 @@ class Judge:
             got += [self._own(after[names.index(name)]) for name in request["mutated"]]
         entries = entries[: len(got)]  # without the inputs, those changed by contract cannot be looked at
         worst = "", Comparison(passed=True, precision_class="exact", nrmse=0.0)
+        known, found_now = request["yardsticks"], {}
         for entry, own, reference, exact in zip(entries, got, expected, wide, strict=False):
+            path, typical = entry["path"], float(entry.get("typical", 0.0))
+            if (fields := known.get(path)) is not None:
+                yardstick: Yardstick | None = Yardstick(*fields)
+            else:
+                yardstick = yardstick_of(reference, exact, typical=typical, totals=self.totals)
+                if yardstick is not None:
+                    found_now[path] = yardstick
             comparison = compare(
                 own,
                 reference,
@@ -283,17 +317,19 @@ class Judge:
                 rule,
                 accumulation=request["accumulation"],
                 poison=_fill_of(own, request["poison"]),
-                typical=float(entry.get("typical", 0.0)),
+                typical=typical,
                 totals=self.totals,
+                yardstick=yardstick,
             )
             if not comparison.passed or (comparison.nrmse or 0.0) >= (worst[1].nrmse or 0.0):
-                worst = entry["path"], comparison
+                worst = path, comparison
             if not comparison.passed:
                 break
         if worst[1].passed and self.space.device == "cuda":
             for tensor in given:  # an output that is not written next time is not to be this one
                 tensor.reshape(-1).view(torch.uint8).fill_(GUARD)
-        return {"output": worst[0], "changed": changed, **as_message(worst[1])}, []
+        reply = {"output": worst[0], "changed": changed, **as_message(worst[1])}
+        return reply | {"yardsticks": found_now}, []
 
     def _own(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of GPU memory: what the candidate's process does to it meanwhile comes too late."""

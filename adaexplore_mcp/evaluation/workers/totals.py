@@ -124,12 +124,14 @@ class Totals(Protocol):
         """Look at what is expected."""
         ...
 
-    def nonfinite(self, outputs: Outputs) -> Nonfinite:
-        """Compare NaN by place, and infinities by place and sign, with the reference or with float64 in its dtype."""
-        ...
+    def compared(
+        self, outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool
+    ) -> tuple[Nonfinite, Values]:
+        """Compare what is got.
 
-    def values(self, outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool) -> Values:
-        """Compare values, with float64 or the reference itself; where both count, with the nearer."""
+        NaN by place, and infinities by place and sign, with the reference or with float64 in its dtype; values with
+        float64 or the reference itself, and where both count with the nearer.
+        """
         ...
 
 
@@ -148,8 +150,15 @@ class ChunkedTotals:
             own_square += float((reference[kept] - values).square().sum())
         return Expected(finite, total, square, own_square)
 
-    def nonfinite(self, outputs: Outputs) -> Nonfinite:
+    def compared(
+        self, outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool
+    ) -> tuple[Nonfinite, Values]:
         """See `Totals`."""
+        values = self._values(outputs, bound, mean, against_reference=against_reference)
+        return self._nonfinite(outputs), values
+
+    @staticmethod
+    def _nonfinite(outputs: Outputs) -> Nonfinite:
         wrong, unwritten, first = 0, 0, -1
         for part, got, reference, wide in _chunks(outputs):
             narrowed = wide.to(outputs.got.dtype).to(torch.float64)
@@ -161,8 +170,8 @@ class ChunkedTotals:
                     first = part.start + int(bad.to(torch.uint8).argmax())
         return Nonfinite(wrong, unwritten, first)
 
-    def values(self, outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool) -> Values:
-        """See `Totals`."""
+    @staticmethod
+    def _values(outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool) -> Values:
         outside = far = unwritten = different = zeros_outside = mean_outside = 0
         square = product = own_product = squares = fourths = 0.0
         worst, worst_at = -1.0, 0

@@ -258,3 +258,9 @@ def test_outputs_of_inputs_scaled_down_are_held_to_the_rounding_of_their_usual_s
     assert compare(got, reference, wide, Rule(), typical=1.0).passed
     assert not compare(got * 1.001, reference, wide, Rule(), typical=1.0).passed
     assert not compare(torch.zeros_like(x), reference, wide, Rule(), typical=1.0).passed
+
+
+def test_values_whose_squares_overflow_are_measured_by_nothing():
+    huge = torch.full((4,), 1e300, dtype=torch.float64)
+    with pytest.raises(ValueError, match="1e154"):
+        compare(huge.clone(), huge, None, MATCH)

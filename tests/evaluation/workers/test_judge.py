@@ -1,5 +1,6 @@
 """What the judge of a GPU does with memory, with files of the host in the place of the GPU's."""
 
+import json
 import os
 
 import pytest
@@ -68,6 +69,7 @@ class Court:
             "rule": RULE,
             "accumulation": 1,
             "poison": "nan",
+            "yardsticks": {},
             **fields,
         }
         return self.judge.compare(request, [self.expected, output, self.inputs.file, self.slot])[0]
@@ -146,3 +148,14 @@ def test_a_judge_whose_context_is_broken_ends(court, monkeypatch):
     monkeypatch.setattr(module, "context_error", lambda: ("CUDA_ERROR_ILLEGAL_ADDRESS", "…"))
     with pytest.raises(SystemExit):
         court.judge.check_device()
+
+
+def test_what_an_output_is_measured_by_is_found_once(court, monkeypatch):
+    output, _ = court.written([court.x * 2 + 1e-3])
+    first = court.compare(output)
+    assert list(first["yardsticks"]) == ["out"]
+    again, _ = court.written([court.x * 2 + 1e-3])
+    monkeypatch.setattr(module, "yardstick_of", None)
+    second = court.compare(again, yardsticks=json.loads(json.dumps(first["yardsticks"])))
+    assert second == first | {"yardsticks": {}}
+    assert not second["passed"]

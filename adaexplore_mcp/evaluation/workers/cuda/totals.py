@@ -191,30 +191,29 @@ class FusedTotals:
         finite, total, square, own_square = sums.sum(0).tolist()
         return Expected(int(finite), total, square, own_square)
 
-    def nonfinite(self, outputs: Outputs) -> Nonfinite:
+    def compared(
+        self, outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool
+    ) -> tuple[Nonfinite, Values]:
         """See `Totals`."""
         if not _known(outputs):
-            return self._chunked.nonfinite(outputs)
-        sums, places = self._compared(outputs, Bound(0.0, 0.0), 0.0, against_reference=False)
-        wrong, unwritten = sums[:, :2].sum(0).tolist()
-        return Nonfinite(int(wrong), int(unwritten), int(places[:, 0].min()) if wrong else -1)
-
-    def values(self, outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool) -> Values:
-        """See `Totals`."""
-        if not _known(outputs):
-            return self._chunked.values(outputs, bound, mean, against_reference=against_reference)
-        sums, places = self._compared(outputs, bound, mean, against_reference=against_reference)
-        added = sums[:, 2:13].sum(0).tolist()
+            return self._chunked.compared(outputs, bound, mean, against_reference=against_reference)
+        # The rest on the CPU: every question put to the GPU waits for it.
+        sums, places = (
+            rows.cpu() for rows in self._rows(outputs, bound, mean, against_reference=against_reference)
+        )
+        wrong, unwritten, *added = sums[:, :13].sum(0).tolist()
+        nonfinite = Nonfinite(int(wrong), int(unwritten), int(places[:, 0].min()) if wrong else -1)
         worst = sums[:, 13].max()
         worst_at = int(places[:, 1][sums[:, 13] == worst].min())
         counts = {0, 1, 2, 8, 9, 10}
         fields = [int(value) if position in counts else value for position, value in enumerate(added)]
-        return Values._make([*fields, float(worst), worst_at])
+        return nonfinite, Values._make([*fields, float(worst), worst_at])
 
     @staticmethod
-    def _compared(
+    def _rows(
         outputs: Outputs, bound: Bound, mean: float, *, against_reference: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what each program adds up, and where it found something."""
         n, device = outputs.got.numel(), outputs.got.device
         programs = _programs(n)
         integer = INTEGERS_OF_SIZE[outputs.got.dtype.itemsize]
@@ -259,4 +258,4 @@ def warm_up(device: str = "cuda") -> None:
     got = torch.zeros(2, device=device)
     outputs = Outputs(got, got, got.double(), True, got[0])
     FusedTotals().expected(outputs)
-    FusedTotals().values(outputs, Bound(1.0, 1.0), 0.0, against_reference=False)
+    FusedTotals().compared(outputs, Bound(1.0, 1.0), 0.0, against_reference=False)

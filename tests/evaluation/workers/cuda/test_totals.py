@@ -30,11 +30,7 @@ SCRIPT = """
         outputs = Outputs(got, reference, wide if has_wide else reference, has_wide, poison if has_poison else None)
         for ours, theirs in (
             (fused.expected(outputs), chunked.expected(outputs)),
-            (fused.nonfinite(outputs), chunked.nonfinite(outputs)),
-            (
-                fused.values(outputs, bound, 0.1, against_reference=against),
-                chunked.values(outputs, bound, 0.1, against_reference=against),
-            ),
+            *zip(*(each.compared(outputs, bound, 0.1, against_reference=against) for each in (fused, chunked))),
         ):
             for name, a, b in zip(ours._fields, ours, theirs, strict=True):
                 assert math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12), (dtype, n, special, has_wide, against, name, a, b)
