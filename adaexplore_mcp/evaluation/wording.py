@@ -3,6 +3,7 @@
 from adaexplore_mcp.evaluation.claims import Failure
 from adaexplore_mcp.evaluation.judging import Mismatch
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
+from adaexplore_mcp.evaluation.trials import SCHEDULE
 from adaexplore_mcp.models import Evidence
 
 __all__ = ["OTHER_FORMULA", "advice", "fix", "what_is_wrong"]
@@ -24,6 +25,8 @@ ADVICE = {
     "device": "Return tensors on the GPU.",
 }
 
+TRANSFORMED = tuple(name for name, _, transform in SCHEDULE if transform not in {"none", "redrawn"})
+"""Calls with inputs to which the judge gave other values than the task draws."""
 OTHER_FORMULA = (
     "Nothing in its source computes in less than float32, so its formula is another: compare it with the reference's term by term, "
     "epsilons, divisors such as n and n - 1, constants, approximations of functions, and sums that cancel."
@@ -64,9 +67,12 @@ def advice(mismatch: Mismatch) -> str:
         )
     if mismatch.check == "out_of_bounds" and _all_lanes(str(mismatch.evidence.get("detail", ""))):
         return "No lane lies inside its tensor: look at strides and offsets."
-    return ADVICE.get(
+    said = ADVICE.get(
         mismatch.check, "Compare with the reference at the element given, fix and submit again."
     )
+    if mismatch.trial.startswith(TRANSFORMED):
+        said += " Inputs as drawn passed; if the task's are never like these, its owner can say so with `domains`."
+    return said
 
 
 def _all_lanes(detail: str) -> bool:

@@ -225,6 +225,28 @@ async def test_an_input_that_the_reference_changes_must_be_changed(court, declar
     assert (outcome.status, outcome.evidence.output) == ("incorrect", "residual")
 
 
+@pytest.mark.parametrize("returned", ["out", "out, x", "2 * out", "None"])
+async def test_an_input_that_changes_may_have_the_name_of_an_output(court, returned):
+    task = function(
+        f"N = 96\ndef op(x, out):\n    out.add_(x)\n    return {returned if returned != 'None' else 'x + 1'}",
+        "[torch.randn(N, device=device), torch.randn(N, device=device)]",
+    )
+    candidate = IMPORTS + textwrap.dedent("""
+        @triton.jit
+        def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+            o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            y = tl.load(x_ptr + o, mask=o < n) + tl.load(out_ptr + o, mask=o < n)
+            tl.store(out_ptr + o, y, mask=o < n)
+
+        def op(x, out):
+            kernel[(triton.cdiv(x.numel(), 32),)](x, out, x.numel(), BLOCK=32)
+            return RETURNED
+    """).replace("RETURNED", returned if returned != "None" else "x + 1")
+    assert (await court.verdict(task, candidate)).status == "correct"
+    wrong = await court.verdict(task, candidate.replace("tl.load(x_ptr + o, mask=o < n) +", ""))
+    assert wrong.status == "incorrect"
+
+
 async def test_a_reference_that_changes_more_than_it_declares_is_refused(court):
     task = function(
         "N = 8\ndef op(x, residual):\n    x.mul_(2)\n    residual.add_(x)\n    return x + residual",
@@ -281,6 +303,30 @@ async def test_inputs_are_negated_only_where_their_domain_allows_it(court, domai
     )
     careful = elementwise("x + y", before="assert not torch.is_tensor(x) or not (x < 0).any()")
     assert (await court.verdict(task, careful)).status == status
+
+
+SHARES = """
+    N = 40
+    def op(scores, lse):
+        return torch.exp(scores - lse[:, None])
+"""
+
+
+async def test_inputs_that_belong_together_are_altered_together(court):
+    task = function(SHARES, "(lambda s: [s, s.logsumexp(1)])(torch.randn(6, N, device=device))")
+    relies = IMPORTS + textwrap.dedent("""
+        def op(scores, lse):
+            return torch.softmax(scores, 1)
+    """)
+    assert (await court.verdict(task, relies)).status == "correct"
+    apart = function(SHARES, "[torch.randn(6, N, device=device), 4 + torch.randn(6, device=device)]")
+    assert (await court.verdict(apart, relies)).status == "incorrect"
+
+
+async def test_wrong_numbers_at_altered_inputs_name_what_the_owner_can_say(court):
+    outcome = await court.verdict(ADD, elementwise("tl.where(x + y > 8, 0, x + y)"))
+    assert outcome.evidence.trial.startswith("inputs times 3"), outcome.evidence
+    assert "`domains`" in outcome.next_step
 
 
 async def test_inputs_drawn_symmetrically_are_tried_negated_without_being_asked(court):

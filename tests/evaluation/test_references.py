@@ -219,6 +219,15 @@ async def test_inputs_are_of_one_sign_and_zero_where_the_reference_takes_it(
     assert ("inputs times 0.01" in names) != zeros
 
 
+async def test_what_only_an_input_that_changes_needs_does_matter(court):
+    task = function(
+        "N = 64\ndef op(x, y, w):\n    x.add_(y)\n    return w * 2",
+        "[torch.randn(N, device=device) for _ in range(3)]",
+    )
+    (plan,) = await court.examined(task)
+    assert plan.independent == []
+
+
 async def test_what_does_not_matter_is_found_out_once(court, monkeypatch):
     task = function(
         "N = 64\ndef op(x, w):\n    return x + 0 * w",

@@ -38,7 +38,7 @@ from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.arguments import Arguments
 from adaexplore_mcp.evaluation.workers.collect import collect
 from adaexplore_mcp.evaluation.workers.content import TaskContent, TaskFault
-from adaexplore_mcp.evaluation.workers.domains import apply_domain, looks_symmetric, randomise_state
+from adaexplore_mcp.evaluation.workers.domains import randomise_state
 from adaexplore_mcp.evaluation.workers.lowering import ALIGNED, SMALL
 from adaexplore_mcp.evaluation.workers.spaces import HOST, Space, file_bytes
 from adaexplore_mcp.evaluation.workers.standin import StandIn
@@ -53,17 +53,13 @@ from adaexplore_mcp.evaluation.workers.task import (
     trial,
 )
 from adaexplore_mcp.evaluation.workers.tensors import as_bytes, decode, dtype_name, encode, write_contiguous
+from adaexplore_mcp.evaluation.workers.transforms import transformed_inputs
 from adaexplore_mcp.evaluation.workers.trees import leaves, plain
 from adaexplore_mcp.evaluation.workers.widening import Call, widened_call
 
 __all__ = ["Machine", "Reference", "StandInMachine", "run", "serve"]
 
 Reply = tuple[dict[str, Any], list[int]]
-LARGEST_WHOLE = 8
-SOME = 1 / 16
-FACTORS = {"negated": -1.0, "times 0.01": 0.01, "small": 0.01, "times 3": 3.0}
-ZEROED, ZEROS_APART = "small", 17
-"""Every 17th element becomes zero: along no usual size do they make a whole row or column."""
 NOT_OF_VALUES = frozenset({"content", "files", "syntax", "import", "entry", "sizes", "init_arguments"})
 """Faults that another run would show again."""
 ROUNDINGS = 32.0
@@ -302,9 +298,14 @@ class Reference:
         model, state = self._model(
             request["construct_seed"], request["state_seed"], None if names is None else frozenset(names)
         )
-        with self.machine.active():
-            arguments = self.task.inputs(request["input_seed"])
-        arguments, transformed = self._transform(arguments, request["transform"], request["input_seed"])
+
+        def drawn() -> Arguments:
+            with self.machine.active():
+                return self.task.inputs(request["input_seed"])
+
+        arguments, transformed = transformed_inputs(
+            drawn, request["transform"], self.domains, request["input_seed"]
+        )
         given = encode({"args": arguments.args, "kwargs": arguments.kwargs}, space=self.machine.space)
         _rename(given.table, arguments)
         own = self._copied(arguments)
@@ -359,19 +360,26 @@ class Reference:
         with self.machine.active():
             arguments = self.task.inputs(request["input_seed"])
             others = dict(self.task.inputs(request["other_seed"]).leaves())
-        outputs = self._call(_copy_of(model) or model, self._copied(arguments))
+        own = self._copied(arguments)
+        outputs = self._call(_copy_of(model) or model, own)
+        mutated = _changed(arguments, own)
 
+        def results(outputs: Any, given: Arguments) -> list[Any]:  # noqa: ANN401 - a task's outputs
+            changed = dict(given.leaves())
+            return [outputs, [changed[name] for name in mutated]]
+
+        usual = results(outputs, own)
         independent = []
         hardly = False
 
         def look(name: str, model: Callable[..., Any], given: Arguments) -> None:
             nonlocal hardly
             try:
-                again = self._call(model, given)
-                if _equal(outputs, again) or _agree(outputs, again, _rounding):
+                again = results(self._call(model, given), given)
+                if _equal(usual, again) or _agree(usual, again, _rounding):
                     independent.append(name)
                 elif request.get("hardly"):
-                    hardly = hardly or _moved(outputs, again) < MANY
+                    hardly = hardly or _moved(usual, again) < MANY
             except (TaskFault, ValueError):  # inputs that belong together, or outputs of another number
                 return
 
@@ -412,38 +420,6 @@ class Reference:
                 state = randomise_state(model, state_seed, self.domains, names)
             self.models[key] = model, state
         return self.models[key]
-
-    def _transform(self, arguments: Arguments, transform: str, seed: int) -> tuple[Arguments, list[str]]:
-        """Give inputs other values where the task allows it; return the names of those changed."""
-        transformed: list[str] = []
-        generator = torch.Generator().manual_seed(seed)
-        factor = FACTORS.get(transform)
-
-        def change(path: str, leaf: Any) -> Any:  # noqa: ANN401 - any leaf
-            if not isinstance(leaf, Tensor):
-                return leaf
-            domain = self.domains.get(path)
-            if transform == "redrawn" and domain not in {None, "keep"}:
-                transformed.append(path)
-                return apply_domain(path, leaf, str(domain), generator)
-            scalable = domain == "normal" or (domain is None and looks_symmetric(leaf))
-            if transform in OF_ELEMENTS and scalable and not leaf.is_complex():
-                transformed.append(path)
-                with torch.no_grad():
-                    leaf.copy_(OF_ELEMENTS[transform](leaf.to(torch.float64), generator).to(leaf.dtype))
-                return leaf
-            positive_only = domain == "nonnegative" and factor is not None and factor > 0
-            if factor is not None and (scalable or positive_only):
-                transformed.append(path)
-                with torch.no_grad():
-                    if leaf.is_complex():
-                        leaf.mul_(factor)
-                    else:  # float8 has no arithmetic of its own
-                        wide = leaf.to(torch.float64) * factor
-                        leaf.copy_((_some_zero(wide) if transform == ZEROED else wide).to(leaf.dtype))
-            return leaf
-
-        return arguments.map(change), transformed
 
     def _disagreement(
         self,
@@ -523,27 +499,6 @@ def _replaced(arguments: Arguments, path: str, value: Tensor) -> Arguments:
     return arguments.map(lambda name, leaf: value if name == path else leaf)
 
 
-def _some_negated(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Return a tensor with the signs of a block of elements changed, not the first nor the last.
-
-    What looks at some elements, to know whether it has seen the values before, takes it for equal.
-    """
-    count = tensor.numel()
-    length = max(1, int(SOME * count))
-    start = 1 + int(torch.randint(max(1, count - 1 - length), (), generator=generator))
-    chosen = torch.zeros(count, dtype=torch.bool)
-    chosen[start : start + length] = True
-    where = chosen.reshape(tensor.shape).to(tensor.device)
-    return torch.where(where, -tensor, tensor)
-
-
-def _some_zero(tensor: Tensor) -> Tensor:
-    """Return a tensor with some of its elements zero."""
-    kept = torch.ones(tensor.numel(), dtype=torch.bool, device=tensor.device)
-    kept[ZEROS_APART // 2 :: ZEROS_APART] = False
-    return tensor * kept.reshape(tensor.shape)
-
-
 def _not_finite(outputs: Any) -> int:  # noqa: ANN401 - a task's outputs
     """Return how many elements of floating outputs hold no number."""
     return sum(
@@ -551,20 +506,6 @@ def _not_finite(outputs: Any) -> int:  # noqa: ANN401 - a task's outputs
         for _, leaf in leaves(outputs)
         if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
     )
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """Return whole numbers from 1 to 8 with the signs of some values: sums of their products are exact in float32."""
-    return tensor.sign() * (2 * tensor.abs()).ceil().clamp(1, LARGEST_WHOLE)
-
-
-OF_ELEMENTS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = {
-    "some negated": _some_negated,
-    "whole numbers": lambda tensor, _: _whole(tensor),
-    "all negative": lambda tensor, _: -tensor.abs(),
-    "all positive": lambda tensor, _: tensor.abs(),
-}
-"""By transformation, what makes of float64 elements others that are as likely; not for complex numbers."""
 
 
 def _rounding(one: Tensor, other: Tensor) -> bool:
@@ -645,22 +586,30 @@ def _expected(
     wide: Any,  # noqa: ANN401
     wide_arguments: Arguments | None,
 ) -> tuple[list[dict[str, Any]], list[Tensor]]:
-    """Describe the expected outputs, inputs changed by contract last; `start` is a position among the tensors."""
+    """Describe the expected outputs, inputs changed by contract last; `start` is a position among the tensors.
+
+    Such an input is marked with `input`, and goes by another name where an output has its own.
+    """
     pairs = list(leaves(outputs, "out"))
+    outcomes = len(pairs)
+    taken = {path for path, _ in pairs}
+    names = {name: f"input {name}" if name in taken else name for name in mutated}
     changed = dict(own.leaves())
-    pairs += [(name, changed[name]) for name in mutated]
+    pairs += [(shown, changed[name]) for name, shown in names.items()]
     wide_leaves: dict[str, Any] = {}
     if wide_arguments is not None:
         wide_changed = dict(wide_arguments.leaves())
-        wide_leaves = dict(leaves(wide, "out")) | {name: wide_changed[name] for name in mutated}
+        wide_leaves = dict(leaves(wide, "out"))
+        wide_leaves |= {shown: wide_changed[name] for name, shown in names.items()}
     entries: list[dict[str, Any]] = []
     tensors: list[Tensor] = []
-    for path, leaf in pairs:
+    for position, (path, leaf) in enumerate(pairs):
         if not isinstance(leaf, Tensor):
             entries.append({"path": path, "plain": plain(leaf)})
             continue
-        entry = {
+        entry: dict[str, Any] = {
             "path": path,
+            "input": position >= outcomes,
             "dtype": dtype_name(leaf.dtype),
             "shape": list(leaf.shape),
             "stride": list(leaf.stride()),

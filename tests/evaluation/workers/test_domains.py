@@ -126,6 +126,9 @@ def test_normal_and_uniform_inputs_look_symmetric(dtype, count):
         torch.randn(0),
         torch.randn(1000).to(torch.complex64),
         torch.triu(torch.full((40, 40), float("-inf")), 1),
+        torch.linspace(-1, 1, 256),
+        torch.randn(1000).sort(descending=True).values,
+        torch.randn(40, 25).sort().values,
     ],
 )
 def test_other_inputs_do_not(tensor):
