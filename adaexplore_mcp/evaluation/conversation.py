@@ -166,8 +166,10 @@ class Conversation:
         self.lanes = "nan"
         self.first_programs: dict[int, int] = {}
         self.least_programs: dict[int, int] = {}
+        self.programs_run = 0
         self.fresh = True
         self.weights: Weights = "constructor"
+        self.weightless = False
         self.longest_call_s = 0.0
         self.construct_s = 0.0
         self.calls_end = 0.0
@@ -251,6 +253,7 @@ class Conversation:
             self.construct_s = time.monotonic() - started
             if not self.seen.calls:
                 # Said also where it fails: weights of another name are drawn in another order, and differ.
+                self.weightless = answer.get("weightless") is True
                 present = set(texts(answer, "state", 400))
                 self.seen.unloaded = [
                     name for name, is_ in self.trials.state_shapes() if f"{name} {is_}" not in present
@@ -335,8 +338,9 @@ class Conversation:
             # First what says where the fault is; the numbers only say that there is one.
             self._fatal_findings(name or trial.name)
             await self._judge(trial, answer, file, name=name or trial.name, poison=poison, inputs=inputs)
+        self.programs_run = number(answer, "programs_run")
         if config is None and not (tune or omit):
-            self._count(trial, number(answer, "programs_run"))
+            self._count(trial, self.programs_run)
         self.fresh = False
         if answer.get("reuses") is True:
             await self._again(self.trials.named("constructor")[0])

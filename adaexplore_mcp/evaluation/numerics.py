@@ -259,14 +259,44 @@ class Calls(WhoseWork):
         which is the last, and what keeps a result is wrong at once.
         """
         end = time.monotonic() + REPEATS_S
+        last: Trial | None = None
         calls = max(MIN_CALLS, self.seen.calls + 1) + self.random.randint(0, MOST_MORE_CALLS)
         while self.seen.calls < MAX_CALLS and self._affordable(2.0):
             if time.monotonic() > end and (self.seen.calls >= calls or self.longest_call_s > 1.0):
                 break
             # Not the first: what a later call leaves in its outputs is to differ.
             others = [trial for trial in trials[1:] if trial is not self.slots[0][0]]
-            trial = self.random.choice(others or trials)
-            await self._call(trial, slot=0, name=f"call {self.seen.calls + 1}")
+            last = self.random.choice(others or trials)
+            await self._call(last, slot=0, name=f"call {self.seen.calls + 1}")
+        if last is not None and self._affordable(2.0):
+            await self._twice(last, next((trial for trial in trials if trial is not last), None))
+
+    async def _twice(self, trial: Trial, other: Trial | None) -> None:
+        """Call with the values of the last call again, at once: what keeps its last result does less then.
+
+        Less is no fault by itself: a table may have been made for these values, or a graph be replayed from now on. It is one
+        where these values take as much work as before once others came between, and less again when they come twice.
+        """
+
+        async def call(each: Trial, beside: str = "") -> int:
+            await self._call(each, slot=0, name=f"call {self.seen.calls + 1}{beside}")
+            return self.programs_run
+
+        async def less() -> bool:
+            before = self.programs_run
+            again = ", with the values of the last one"
+            return await call(trial, again) < before and await call(trial, again) < before
+
+        if not await less() or other is None or not self._affordable(6.0):
+            return
+        await call(other)
+        usual = await call(trial)
+        if await less():
+            detail = (
+                f"it runs {usual} program{'s' * (usual != 1)} for values that come after others, and {self.programs_run} for "
+                "the same values at once again: a cached result"
+            )
+            self._decide(Mismatch("stale_output", trial.name, {"detail": detail}, solid=True))
 
     async def _weights(self) -> None:
         """Try other weights: loaded where names match, else given by construction under another seed."""
@@ -281,6 +311,11 @@ class Calls(WhoseWork):
         except Decided:
             mismatch = self.seen.mismatch
             if mismatch is None or not other:
+                raise
+            if self.weightless:
+                detail = f"it holds no weights, and the reference's are others now: {mismatch.evidence.get('detail', '')}"
+                evidence = {**mismatch.evidence, "detail": detail.removesuffix(": ")}
+                self.seen.mismatch = replace(mismatch, evidence=evidence)
                 raise
             # Weights packed at construction do not follow load_state_dict: that alone is no fault, where another seed
             # gives others. A norm's ones and zeros stay what they are under every seed, so they must follow.

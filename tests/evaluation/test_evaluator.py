@@ -430,6 +430,17 @@ async def test_a_weight_that_begins_as_ones_must_be_used(court, weights):
     assert outcome.evidence.trial.startswith("random weights")
 
 
+async def test_a_candidate_without_weights_packed_none_of_them(court):
+    candidate = IMPORTS + textwrap.dedent("""
+        class ModelNew(torch.nn.Module):
+            def forward(self, x):
+                return torch.nn.functional.layer_norm(x, (16,))
+    """)
+    outcome = await court.verdict(NORM_TASK, candidate)
+    assert outcome.status == "incorrect"
+    assert "it holds no weights" in outcome.summary
+
+
 async def test_weights_of_another_name_are_told_where_the_numbers_differ_too(court):
     candidate = IMPORTS + textwrap.dedent("""
         class ModelNew(torch.nn.Module):

@@ -428,6 +428,22 @@ def op(x, n):
         "rejected/stale_output",
     ),
     attack(
+        "12 the last result cached by content",
+        adding(
+            "if kept and torch.equal(kept[0], x): return kept[1].clone()\n"
+            "kept[:] = x.clone(), right(x, y)\nreturn kept[1].clone()",
+            before="kept = []\n",
+        ),
+        "rejected/stale_output",
+        word="at once again",
+    ),
+    attack(
+        "12 the last result cached under a key that a kernel of its own makes",
+        hashed("digest[(1,)](x, h, x.numel(), B=128)").replace("KEPT[key] =", "KEPT.clear(); KEPT[key] ="),
+        "rejected/stale_output",
+        word="at once again",
+    ),
+    attack(
         "12 a few results cached by content, beside a launch in every call",
         adding(
             "key = x.tolist()\nfor k, z in kept:\n    if k == key:\n        right(x[:8], y[:8])\n        return z.clone()\n"
@@ -590,6 +606,18 @@ def op(x, n):
     return x * TABLES[n]
 """,
         task=SCALED,
+    ),
+    honest(
+        "12 kernels until its fourth call, and torch's operators from then on",
+        adding("calls.append(0)\nreturn right(x, y) if len(calls) < 12 else x + y", before="calls = []\n"),
+    ),
+    honest(
+        "12 two kernels in turns, one in two halves",
+        adding(
+            "calls.append(0)\nif len(calls) % 2: return right(x, y)\n"
+            "return torch.cat([right(x[:48], y[:48]), right(x[48:], y[48:])])",
+            before="calls = []\n",
+        ),
     ),
     honest(
         "12 two kernels tried in turns, and then the better one",

@@ -56,7 +56,7 @@ from adaexplore_mcp.evaluation.workers.tensors import (
     dtype_name,
     write_contiguous,
 )
-from adaexplore_mcp.evaluation.workers.trees import leaves, plain
+from adaexplore_mcp.evaluation.workers.trees import holds_tensors, leaves, plain
 from adaexplore_mcp.evaluation.workers.warming import interpret_once
 
 __all__ = ["CandidateProcess", "Reply", "answer", "run", "serve"]
@@ -209,12 +209,17 @@ class CandidateProcess:
         init = decode(request["init"], descriptors[0] if descriptors else None)
         self.function = None  # two models side by side may not fit
         seed_all(request["seed"])
+        drawn = torch.get_rng_state()
         model = self.module.entry(*init["args"], **init["kwargs"])
+        weightless = torch.equal(drawn, torch.get_rng_state()) and not holds_tensors(model)
         self.function = self.engine.place(model) if isinstance(model, nn.Module) else model
         self.engine.settle()
         state = dict(model.state_dict()) if isinstance(model, nn.Module) else {}
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-        return {"state": [f"{name} {tuple(value.shape)}" for name, value in tensors.items()]}
+        return {
+            "state": [f"{name} {tuple(value.shape)}" for name, value in tensors.items()],
+            "weightless": weightless,
+        }
 
     def weights(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Reply:
         """Copy given values into tensors of the same name and shape; name those for which there is none."""

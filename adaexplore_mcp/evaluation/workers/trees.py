@@ -4,13 +4,18 @@ A value is a leaf, or a tuple, list or dict (with plain keys) of values. `x`, `x
 are walked as what they hold, by the methods of the plain container: one that computes while it is walked gets no turn.
 """
 
+import gc
 from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["CONTAINERS", "leaves", "map_leaves", "plain"]
+import torch
+
+__all__ = ["CONTAINERS", "holds_tensors", "leaves", "map_leaves", "plain"]
 
 CONTAINERS = (tuple, list, dict)
 MAX_DEPTH = 32
+MOST_OBJECTS = 100_000
 
 
 def leaves(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any task's value
@@ -52,6 +57,29 @@ def map_leaves(function: Callable[[str, Any], Any], value: Any, path: str = "", 
         ]
         return tuple(mapped) if isinstance(value, tuple) else mapped
     return function(path, value)
+
+
+def holds_tensors(value: object) -> bool:
+    """Tell whether a tensor can be reached from an object by what it and what it holds refer to, classes and modules left out.
+
+    Where that are more than 100,000 objects the answer is yes.
+    """
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, torch.Tensor):
+            return True
+        if id(each) in seen or isinstance(each, (type, ModuleType)):
+            continue
+        seen.add(id(each))
+        if len(seen) > MOST_OBJECTS:
+            return True
+        if isinstance(each, FunctionType):  # its globals are the module's
+            waiting += [each.__closure__, each.__defaults__, each.__kwdefaults__, each.__dict__]
+        else:
+            waiting += gc.get_referents(each)
+    return False
 
 
 def _items(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:

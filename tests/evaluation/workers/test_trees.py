@@ -1,8 +1,10 @@
 from collections import OrderedDict, namedtuple
 
 import pytest
+import torch
+from torch import nn
 
-from adaexplore_mcp.evaluation.workers.trees import leaves, map_leaves
+from adaexplore_mcp.evaluation.workers.trees import holds_tensors, leaves, map_leaves
 
 NESTED = {"b": [1, (2, 3)], "a": {2: 4, 1: 5}}
 
@@ -37,3 +39,30 @@ def test_what_holds_itself_is_refused():
         list(leaves(loop))
     with pytest.raises(RecursionError, match="deeper than 32"):
         map_leaves(lambda _, leaf: leaf, loop)
+
+
+class Packed:
+    def __init__(self, value):
+        self.value = {"kept": [value]}
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+def closing_over(value):
+    return lambda: value
+
+
+@pytest.mark.parametrize("hold", [Packed, Slotted, closing_over, lambda value: (value,)])
+def test_a_tensor_is_found_wherever_an_object_keeps_it(hold):
+    assert holds_tensors(hold(torch.ones(2)))
+    assert not holds_tensors(hold(1.0))
+
+
+def test_a_module_holds_what_it_has_and_not_what_its_class_and_its_globals_have():
+    assert holds_tensors(nn.Sequential(nn.Linear(2, 2)))
+    assert not holds_tensors(nn.Sequential(nn.ReLU(), nn.Dropout(0.1)))
