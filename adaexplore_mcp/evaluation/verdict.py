@@ -50,7 +50,7 @@ from adaexplore_mcp.models import ErrorExcerpt, Outcome
 
 __all__ = ["decide"]
 
-FORBIDDEN_SIGNS = frozenset({"loads_binary", "hides_work"})
+FORBIDDEN_SIGNS = frozenset({"loads_binary", "hides_work", "unread"})
 """What stands in a source and lets work pass by the count of library operators."""
 REJECTED_CHECKS = frozenset({
     "output_aliases_input", "stale_output", "outputs_kept_writable", "forged_result", "output_type",

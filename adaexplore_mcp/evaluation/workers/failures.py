@@ -28,6 +28,7 @@ ALLOCATORS = (
 """Torch's CPU allocator, the CUDA driver and cuBLAS raise a plain RuntimeError, which only its text tells apart."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 MESSAGE_CHARACTERS = 1200
+NAME_CHARACTERS = 200
 TRACEBACK_CHARACTERS = 16_000
 LOADING = (ImportError, NameError, AttributeError)
 """While a module loads, these say that it refers to what does not exist: it cannot be compiled into anything."""
@@ -85,9 +86,9 @@ def _described(
 
 
 def _name(error: BaseException) -> str:
-    """Return the name of its class, past whatever a metaclass makes of it."""
+    """Return the name of its class, past whatever a metaclass makes of it, and however long it is."""
     name: str = type.__dict__["__name__"].__get__(type(error))
-    return name
+    return shorten(name, NAME_CHARACTERS)
 
 
 def _is(error: BaseException, kinds: type[_E] | tuple[type[_E], ...]) -> TypeGuard[_E]:

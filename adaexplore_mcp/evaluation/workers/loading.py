@@ -1,5 +1,6 @@
 """Import a candidate from bytes: decoded strictly, sizes put in place, written to a file so that Triton can read it back."""
 
+import importlib.machinery
 import importlib.util
 import io
 import sys
@@ -7,14 +8,18 @@ import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from adaexplore_mcp.evaluation.workers import sizes
+from adaexplore_mcp.evaluation.workers.trees import indefinite
 
 __all__ = ["FILE_NAME", "CandidateModule", "load_candidate"]
 
 FILE_NAME = "candidate.py"
 MODULE_NAME = "candidate"
+LONG_BYTES = 1 << 20
+"""A source as long as this may want memory to be compiled; a shorter one that does nests too deeply."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,8 @@ def load_candidate(
         entry: The class or function it must define.
 
     Raises:
-        SyntaxError: It is not Python, or not text in the encoding it declares (UTF-8 by default).
-        AttributeError: It does not define the entry.
+        SyntaxError: It is not Python, not text in the encoding it declares (UTF-8 by default), or nested too deeply.
+        AttributeError: It does not define the entry, or as what cannot be called.
         BaseException: Whatever its code raises.
     """
     path = folder / FILE_NAME
@@ -52,7 +57,7 @@ def load_candidate(
     for mapping in changes:
         try:
             text, keys = sizes.replace(text, mapping, strict=False)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             break  # the import below says what is wrong, with the line
         changed += keys
     path.write_bytes(text.encode(encoding))
@@ -60,12 +65,12 @@ def load_candidate(
         raise SyntaxError(
             "source code cannot contain null bytes", (str(path), *_place(text, text.index("\0")), "")
         )
-    specification = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    loader = importlib.machinery.SourceFileLoader(MODULE_NAME, str(path))
+    specification = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
     assert specification is not None
-    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[MODULE_NAME] = module
-    specification.loader.exec_module(module)
+    exec(_compiled(loader, path), vars(module))  # noqa: S102 - a module's own code, as importing runs it
     defined = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
     if entry not in vars(module):
         own = [name for name in defined if getattr(vars(module)[name], "__module__", "") == MODULE_NAME]
@@ -73,9 +78,20 @@ def load_candidate(
         raise AttributeError(msg)
     value = vars(module)[entry]
     if not callable(value):
-        msg = f"{entry} is a {type(value).__name__}, which cannot be called"
-        raise TypeError(msg)
+        msg = f"{entry} is {indefinite(type(value).__name__)}, which cannot be called"
+        raise AttributeError(msg)  # noqa: TRY004 - like one that is missing: it defines nothing to call
     return CandidateModule(value, list(dict.fromkeys(changed)))
+
+
+def _compiled(loader: importlib.machinery.SourceFileLoader, path: Path) -> CodeType:
+    """Compile a module's file; the parser's own limits are errors of its text."""
+    try:
+        return loader.source_to_code(path.read_bytes(), str(path))
+    except (RecursionError, MemoryError):
+        if path.stat().st_size >= LONG_BYTES:
+            raise
+    msg = "an expression nests too deeply for Python to compile it: give its parts names, or write a loop"
+    raise SyntaxError(msg, (str(path), None, None, None))
 
 
 def _decoded(source: bytes, path: str) -> tuple[str, str]:

@@ -17,6 +17,8 @@ from typing import Literal
 __all__ = ["INPUT_FUNCTIONS", "Change", "Constant", "Scalar", "SizeError", "find", "replace"]
 
 Scalar = int | float | str | bool
+DEEPEST = 100
+"""Levels of an expression that are looked into: no size is computed deeper, and Python's stack holds some hundreds."""
 Change = tuple[Scalar, Scalar]
 """The value that stands in the text, and the one to put there."""
 
@@ -187,15 +189,15 @@ class _Finder:
         return start + len(self._text[start : start + column].encode()[:column].decode())
 
 
-def _literals(node: ast.AST) -> Iterator[tuple[ast.expr, int]]:
+def _literals(node: ast.AST, levels: int = DEEPEST) -> Iterator[tuple[ast.expr, int]]:
     """Yield the integer literals below a node, arithmetic on them as one."""
-    if isinstance(node, ast.JoinedStr):  # Python 3.11 knows no positions inside an f-string
+    if isinstance(node, ast.JoinedStr) or not levels:  # Python 3.11 knows no positions inside an f-string
         return
     if isinstance(node, ast.expr) and type(value := _fold(node, {})) is int:
         yield node, value
         return
     for child in ast.iter_child_nodes(node):
-        yield from _literals(child)
+        yield from _literals(child, levels - 1)
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -209,18 +211,20 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 
 
-def _fold(node: ast.expr, known: Mapping[str, Scalar]) -> Scalar | None:
-    """Return the value of a literal, a known name, or arithmetic on them; None for anything else."""
+def _fold(node: ast.expr, known: Mapping[str, Scalar], levels: int = DEEPEST) -> Scalar | None:
+    """Return the value of a literal, a known name, or arithmetic on them; None for anything else, and what is too deep."""
+    if not levels:
+        return None
     match node:
         case ast.Constant(value=bool() | int() | float() | str() as value):
             return value
         case ast.Name(id=name):
             return known.get(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            positive = _fold(operand, known)
+            positive = _fold(operand, known, levels - 1)
             return -positive if isinstance(positive, (int, float)) else None
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            a, b = _fold(left, known), _fold(right, known)
+            a, b = _fold(left, known, levels - 1), _fold(right, known, levels - 1)
             if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
                 return None
             if isinstance(op, ast.Pow) and (abs(a) > 1024 or abs(b) > 64):

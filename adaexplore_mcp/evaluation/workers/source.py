@@ -13,6 +13,8 @@ from typing import Any
 __all__ = ["signs_of"]
 
 MAX_SIGNS = 24
+LONGEST_BYTES = 1 << 20
+"""Sources that are read: Python takes 2 s for the syntax tree of as much data, and kernels are a hundredth of it."""
 LAUNCHERS = frozenset({"run", "warmup"})
 SHAPES = frozenset(
     {
@@ -69,6 +71,9 @@ def signs_of(source: bytes) -> Signs:
         `kernels`: line by name of each Triton kernel that no other one calls; `signs`: `kind`, `line` and `what`; `narrow`:
         whether anything in it may compute in less than float32, or hides what it computes.
     """
+    if len(source) > LONGEST_BYTES:
+        what = f"longer than {LONGEST_BYTES >> 10} KiB: nothing in it was looked at"
+        return {"kernels": {}, "signs": [{"kind": "unread", "line": 1, "what": what}], "narrow": True}
     try:
         reader = _Reader(ast.parse(source))
         signs = list(reader.signs())

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from adaexplore_mcp.evaluation.workers.spaces import HOST, PAGE, Space
+from adaexplore_mcp.evaluation.workers.trees import indefinite
 
 __all__ = [
     "Encoded",
@@ -212,7 +213,7 @@ def _plain(value: Any, path: str) -> Any:  # noqa: ANN401 - one return per kind
         return {"$": "slice", "v": [value.start, value.stop, value.step]}
     if isinstance(value, range):
         return {"$": "range", "v": [value.start, value.stop, value.step]}
-    raise NotTransportableError(path, f"a {type(value).__qualname__}")
+    raise NotTransportableError(path, indefinite(type(value).__qualname__))
 
 
 # --- decoding --------------------------------------------------------------------------------------------

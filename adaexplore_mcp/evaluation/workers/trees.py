@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CONTAINERS", "holds_tensors", "leaves", "map_leaves", "plain"]
+__all__ = ["CONTAINERS", "holds_tensors", "indefinite", "leaves", "map_leaves", "plain"]
 
 CONTAINERS = (tuple, list, dict)
 MAX_DEPTH = 32
@@ -90,4 +90,9 @@ def plain(leaf: object) -> str:
     """Return a leaf that is no tensor as text by which two of them are compared; at most 200 characters."""
     if leaf is None or isinstance(leaf, (bool, int, float, complex, str)):
         return repr(leaf)[:200]
-    return f"a {type(leaf).__qualname__}"
+    return indefinite(type(leaf).__qualname__)
+
+
+def indefinite(name: str) -> str:
+    """Return the name of a type with its article."""
+    return f"{'an' if name.startswith(tuple('aeioAEIO')) else 'a'} {name}"

@@ -60,6 +60,8 @@ def test_what_the_machine_lacks_is_told_apart_wherever_it_is_in_the_chain(tmp_pa
         "raise ValueError('x' * 10_000_000)",
         "raise ValueError('\\udce9')",
         "e = ValueError('x')\ne.__cause__ = e\nraise e",
+        "raise type('X' * 5_000_000, (Exception,), {})('m')",
+        "class E(Exception):\n    def __str__(self): raise type('X' * 5_000_000, (Exception,), {})\nraise E",
     ],
 )
 def test_a_hostile_exception_is_still_described_in_a_few_lines(tmp_path, source):

@@ -50,5 +50,30 @@ def test_what_is_no_python_text_is_a_syntax_error_with_its_line(tmp_path, source
 def test_a_missing_entry_names_what_there_is(tmp_path):
     with pytest.raises(AttributeError, match="defines no f; it defines g, K"):
         load(tmp_path, b"import os\ndef g(): ...\nclass K: ...\n")
-    with pytest.raises(TypeError, match="f is a int"):
-        load(tmp_path, b"f = 3\n")
+
+
+@pytest.mark.parametrize(("value", "says"), [(b"3", "f is an int,"), (b"'x'", "f is a str,")])
+def test_an_entry_that_cannot_be_called_is_missing_too(tmp_path, value, says):
+    with pytest.raises(AttributeError, match=says):
+        load(tmp_path, b"f = " + value + b"\n")
+
+
+@pytest.mark.parametrize("changes", [(), [{"N": (8, 4)}]])
+def test_a_long_sum_that_python_imports_is_imported(tmp_path, changes):
+    source = b"N = 8\nS = " + b" + ".join([b"'ab'"] * 1500) + b"\ndef f():\n    return len(S)\n"
+    module = load(tmp_path, source, changes)
+    assert module.entry() == 3000
+    assert module.changed == ["N"] * len(changes)
+
+
+@pytest.mark.parametrize("expression", [" + ".join(["n"] * 100_000), "-" * 100_000 + "n"])
+def test_an_expression_too_deep_for_the_parser_is_an_error_of_the_text(tmp_path, expression):
+    source = f"def f(n):\n    return {expression}\n".encode()
+    for changes in ((), [{"N": (8, 4)}]):
+        with pytest.raises(SyntaxError, match="nests too deeply"):
+            load(tmp_path, source, changes)
+
+
+def test_a_recursion_of_its_own_stays_what_it_is(tmp_path):
+    with pytest.raises(RecursionError):
+        load(tmp_path, b"def f():\n    return f()\nf()\n")

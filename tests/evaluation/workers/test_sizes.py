@@ -174,3 +174,8 @@ def test_spans_hold_what_the_constant_evaluates_to(text):
         if constant.kind != "derived":
             written = text[constant.start : constant.stop]
             assert eval(f"({written}\n)", {}) == constant.value
+
+
+@pytest.mark.parametrize("expression", [" + ".join(["8"] * 1500), "rand(" + " + ".join(["N"] * 1500) + ")"])
+def test_an_expression_as_deep_as_no_size_is_looked_into_so_far_only(expression):
+    assert keys(f"N = 8\nM = {expression}\nK = 4\n").items() >= {"N": 8, "K": 4}.items()

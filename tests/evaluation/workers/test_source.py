@@ -183,3 +183,9 @@ def test_a_long_source_is_read_in_a_moment():
     found = shown(chained + branches + "    return f0(x)\n")
     assert time.perf_counter() - started < 5.0
     assert found["signs"][0]["kind"] == "fallback_branch"
+
+
+def test_what_is_too_long_to_be_read_says_so():
+    found = signs_of(b"X = [" + b"12345," * 400_000 + b"]")
+    assert [sign["kind"] for sign in found["signs"]] == ["unread"]
+    assert found["narrow"]

@@ -130,7 +130,7 @@ def test_a_lazily_committed_storage_is_not_filled():
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ({"x": object()}, r"\['x'\] is a object"),
+        ({"x": object()}, r"\['x'\] is an object"),
         ([torch.eye(2).to_sparse()], r"\[0\] is a tensor of layout torch.sparse"),
     ],
 )
