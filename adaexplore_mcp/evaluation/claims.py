@@ -101,7 +101,7 @@ class Failure:
 
     Args:
         kind: syntax, import, exception, memory, exit, no_space or not_here; of a compilation also language, resources,
-            assembler, time or not_fakeable.
+            assembler, time, not_fakeable or no_folder (of the compiler's, to write into).
         phase: load, construct or run.
         type: Class of the exception.
         message: Its text, shortened.

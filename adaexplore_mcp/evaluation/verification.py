@@ -50,7 +50,7 @@ ACCESS_CHECKS = frozenset({"out_of_bounds", "misaligned_access"})
 """Checks of where an address is, which can be looked at at full size too."""
 INT32_ELEMENTS = 1 << 31
 """A tensor with as many has offsets that 32 bits do not hold."""
-SURE = frozenset({"time", "not_here", "no_space"})
+SURE = frozenset({"time", "not_here", "no_space", "no_folder"})
 """Kinds of failures of a compilation that values would not change."""
 LAST_MOMENT_S = 1.0
 STRETCHED_S = 5.0  # a call that takes longer says nothing

@@ -601,6 +601,30 @@ async def test_nothing_that_a_candidate_changes_is_changed_for_the_next(bench):
     assert json.loads(await bench.said(LOOK)) == before
 
 
+async def test_an_environment_that_is_cleared_is_no_matter_of_the_kernel(bench):
+    outcome = await bench.verdict(misbehaving(loading="os.environ.clear()"))
+    assert outcome.status == "correct", outcome.summary
+
+
+async def test_a_folder_that_the_compiler_cannot_write_into_is_no_mistake_of_the_kernel(bench):
+    replace = """
+        if os.path.exists(triton.knobs.cache.dir):
+            os.rename(triton.knobs.cache.dir, "elsewhere")
+        if not triton.knobs.runtime.interpret:
+            open(triton.knobs.cache.dir, "w").close()
+    """
+    outcome = await bench.verdict(misbehaving(loading=replace))
+    assert (outcome.status, outcome.reason) == ("unsupported", "compilation_not_possible_here"), (
+        outcome.summary
+    )
+
+
+async def test_an_exception_whose_class_has_a_long_name_is_an_exception(bench):
+    outcome = await bench.verdict(misbehaving("raise type('X' * 20_000_000, (Exception,), {})('m')"))
+    assert outcome.status == "runtime_error"
+    assert "XXX: " in outcome.summary
+
+
 async def test_the_environment_holds_nothing_of_the_servers(bench):
     said = await bench.said("print(dict(os.environ), open('/proc/self/environ').read())")
     assert CANARY not in said

@@ -22,7 +22,14 @@ from torch import nn
 
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers import failures
-from adaexplore_mcp.evaluation.workers.compiler import Build, Compiler, Launch, Session, explain
+from adaexplore_mcp.evaluation.workers.compiler import (
+    Build,
+    Compiler,
+    Launch,
+    Session,
+    explain,
+    keep_cache_in,
+)
 from adaexplore_mcp.evaluation.workers.compiler import last_words as compiler_last_words
 from adaexplore_mcp.evaluation.workers.cost import largest_grids, library_work, measure
 from adaexplore_mcp.evaluation.workers.cuda import cache
@@ -38,6 +45,7 @@ __all__ = ["last_words", "run"]
 
 def run(connection: Connection, folder: Path) -> None:
     """Answer requests until the server closes the connection; get ready before there is one."""
+    keep_cache_in(folder / "triton")
     compile_once()
     while (received := connection.receive()) is not None:
         request, descriptors = received
@@ -153,7 +161,9 @@ class _Compilation:
             return described
         excerpt = explain(error, [self.file])
         failed = [build for build in session.builds if build.failure is not None]
-        if failed and described["kind"] == "exception" and excerpt.kernel:
+        if isinstance(error, OSError) and excerpt.kernel:  # no kernel opens a file: a folder of ours is gone
+            described["kind"] = "no_folder"
+        elif failed and described["kind"] == "exception" and excerpt.kernel:
             described["kind"] = failed[-1].failure
         elif excerpt.kernel and described["kind"] == "exception":
             described["kind"] = (

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 
 import torch
 
-__all__ = ["FailureKind", "describe", "shorten"]
+__all__ = ["FailureKind", "class_name", "describe", "shorten"]
 
 _E = TypeVar("_E", bound=BaseException)
 FailureKind = Literal["syntax", "import", "build", "exception", "memory", "exit", "no_space", "not_here"]
@@ -28,7 +28,7 @@ ALLOCATORS = (
 """Torch's CPU allocator, the CUDA driver and cuBLAS raise a plain RuntimeError, which only its text tells apart."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 MESSAGE_CHARACTERS = 1200
-NAME_CHARACTERS = 200
+NAME_CHARACTERS = 100
 TRACEBACK_CHARACTERS = 16_000
 LOADING = (ImportError, NameError, AttributeError)
 """While a module loads, these say that it refers to what does not exist: it cannot be compiled into anything."""
@@ -62,8 +62,8 @@ def describe(
         return {
             "kind": "exception",
             "phase": phase,
-            "type": _name(error),
-            "message": f"<it cannot be described: that raises {_name(broken)}>",
+            "type": class_name(error),
+            "message": f"<it cannot be described: that raises {class_name(broken)}>",
             "line": 0,
             "source": "",
             "traceback": "",
@@ -77,7 +77,7 @@ def _described(
     return {
         "kind": _kind(error, phase, not_here),
         "phase": phase,
-        "type": _name(error),
+        "type": class_name(error),
         "message": shorten(_message(error), MESSAGE_CHARACTERS),
         "line": line,
         "source": shorten(source.strip(), 200),
@@ -85,10 +85,10 @@ def _described(
     }
 
 
-def _name(error: BaseException) -> str:
-    """Return the name of its class, past whatever a metaclass makes of it, and however long it is."""
+def class_name(error: BaseException) -> str:
+    """Return the name of its class, past whatever a metaclass makes of it, cut."""
     name: str = type.__dict__["__name__"].__get__(type(error))
-    return shorten(name, NAME_CHARACTERS)
+    return name[:NAME_CHARACTERS]
 
 
 def _is(error: BaseException, kinds: type[_E] | tuple[type[_E], ...]) -> TypeGuard[_E]:
@@ -143,7 +143,7 @@ def _message(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException as broken:  # noqa: BLE001 - a stranger's __str__ may raise anything
-        text = f"<its __str__ raised {_name(broken)}>"
+        text = f"<its __str__ raised {class_name(broken)}>"
     if _is(error, SystemExit):
         return f"the code called exit({text})"
     if _from_builder(error):
@@ -174,4 +174,4 @@ def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error, limit=-30))
     except BaseException as broken:  # noqa: BLE001 - formatting calls a stranger's methods
-        return f"{_name(error)} (its traceback cannot be formatted: {_name(broken)})"
+        return f"{class_name(error)} (its traceback cannot be formatted: {class_name(broken)})"

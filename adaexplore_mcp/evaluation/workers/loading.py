@@ -91,7 +91,7 @@ def _compiled(loader: importlib.machinery.SourceFileLoader, path: Path) -> CodeT
         if path.stat().st_size >= LONG_BYTES:
             raise
     msg = "an expression nests too deeply for Python to compile it: give its parts names, or write a loop"
-    raise SyntaxError(msg, (str(path), None, None, None))
+    raise SyntaxError(msg)
 
 
 def _decoded(source: bytes, path: str) -> tuple[str, str]:

@@ -60,6 +60,8 @@ def _serve(server: ForkServer, modules: Sequence[str], prepare: Callable[[], Non
 
 def _install_interpreter() -> None:
     importlib.import_module("adaexplore_mcp.evaluation.workers.interpreter").Interpreter.install()
+    # Triton looks at the environment each time; a candidate may clear it.
+    importlib.import_module("triton").knobs.runtime.interpret = True
 
 
 def _compile_one() -> None:

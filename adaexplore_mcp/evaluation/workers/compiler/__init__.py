@@ -16,6 +16,7 @@ from .installation import Compiler
 from .records import Build, ErrorExcerpt, FailureKind, Launch, Resources
 from .resources import CompileTimeout
 from .session import Session
+from .versions import keep_cache_in
 from .warm import warm_up
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Resources",
     "Session",
     "explain",
+    "keep_cache_in",
     "last_words",
     "warm_up",
 ]

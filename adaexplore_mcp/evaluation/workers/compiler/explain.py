@@ -14,6 +14,8 @@ import triton.language as tl
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from adaexplore_mcp.evaluation.workers.failures import class_name
+
 from .hints import called_name, hint_for
 from .records import ErrorExcerpt
 from .versions import JITFunction, definition
@@ -123,7 +125,7 @@ def _of_source(error: Any, origin: Origin | None, author: list[str]) -> ErrorExc
     if isinstance(innermost, CompileTimeAssertionFailure):
         message = f"static_assert failed: {message}" if message else "static_assert failed"
     return ErrorExcerpt(
-        type=type(innermost).__name__,
+        type=class_name(innermost),
         message=_bounded(_with_hint(message, wrong.node, wrong.src or "")),
         kernel=kernel,
         file=file,
@@ -196,7 +198,7 @@ def _of_target(error: BaseException, origin: Origin | None, author: list[str]) -
     if not file and origin is not None:
         file, line = origin.file, origin.line
     return ErrorExcerpt(
-        type=type(error).__name__,
+        type=class_name(error),
         message=_bounded(_own_words(error)),
         kernel=kernel,
         file=file,
@@ -212,7 +214,7 @@ def _of_pass(error: BaseException, origin: Origin, author: list[str]) -> ErrorEx
     ours = best["file"] in author
     file, line = (best["file"], int(best["line"])) if ours else (origin.file, origin.line)
     return ErrorExcerpt(
-        type=type(error).__name__,
+        type=class_name(error),
         message=_bounded(f"{best['message']} ({_own_words(error)}, while compiling {origin.kernel})"),
         kernel=origin.kernel,
         file=file,
@@ -253,7 +255,7 @@ def _of_reference(error: BaseException, function: Any, node: ast.AST) -> ErrorEx
     line = first + getattr(node, "lineno", 1) - 1
     name = ast.unparse(node)
     return ErrorExcerpt(
-        type=type(error).__name__,
+        type=class_name(error),
         message=_bounded(
             UNSUPPORTED_FUNCTION.format(name)
             if _is_foreign(name, function)
@@ -293,8 +295,8 @@ def _of_host(error: BaseException, origin: Origin | None, author: list[str]) -> 
     if _called_directly(error.__traceback__):
         message = f"{message}: launch it with a grid, {kernel}[grid](...); it is a @triton.jit function"
     return ErrorExcerpt(
-        type=type(error).__name__,
-        message=_bounded(message or type(error).__name__),
+        type=class_name(error),
+        message=_bounded(message or class_name(error)),
         kernel=kernel,
         file=file,
         line=line,

@@ -28,6 +28,7 @@ __all__ = [
     "cuobjdump_path",
     "definition",
     "forget_device_limits",
+    "keep_cache_in",
     "nvidia_backend",
     "nvidia_compiler",
     "nvidia_driver",
@@ -63,8 +64,13 @@ def forget_device_limits() -> None:
 
 
 def cache_directory() -> Path:
-    """Return the directory that compiled kernels are kept in: `TRITON_CACHE_DIR`, or triton's default."""
+    """Return the directory that compiled kernels are kept in: what was said last, `TRITON_CACHE_DIR`, or triton's default."""
     return Path(triton.knobs.cache.dir)
+
+
+def keep_cache_in(folder: Path) -> None:
+    """Keep compiled kernels in a folder from now on, whatever becomes of `TRITON_CACHE_DIR`."""
+    triton.knobs.cache.dir = str(folder)
 
 
 def cuobjdump_path() -> str:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.candidate import CandidateProcess, Reply, answer
+from adaexplore_mcp.evaluation.workers.compiler import keep_cache_in
 from adaexplore_mcp.evaluation.workers.cuda.bursts import Bursts
 from adaexplore_mcp.evaluation.workers.cuda.engine import CudaEngine
 from adaexplore_mcp.evaluation.workers.cuda.memory import forget_persisting_lines, persisting_bytes
@@ -37,6 +38,7 @@ def prepare() -> str:
 
 def run(connection: Connection, folder: Path) -> None:
     """Answer requests until the server closes the connection."""
+    keep_cache_in(folder / "triton")
 
     def report(progress: Mapping[str, Any]) -> None:
         connection.send({"progress": progress})
