@@ -134,6 +134,8 @@ def _loading(case: _Case) -> Decision | None:
             fix(failure),
             error=excerpt(failure),
         )
+    if result.compilation.failure is not None and result.compilation.failure.kind in LANGUAGE:
+        return None
     failure = result.numerics.failure
     if failure is None or failure.phase != "load" or failure.kind in LANGUAGE | {"device"}:
         return None

@@ -241,6 +241,13 @@ def test_what_a_kernel_has_no_reason_to_do_is_rejected_even_if_the_numbers_agree
     assert says in found.summary
 
 
+def test_a_declaration_that_the_compiler_refuses_at_import_is_an_error_of_the_language():
+    raised = Failure("exception", "load", "ValueError", "key contains names", 3)
+    refused = CompileReport(failure=replace(raised, kind="language", kernel="k"))
+    found = outcome(numerics(failure=raised), refused)
+    assert (found.status, found.check, found.error.kernel) == ("compile_error", "language", "k")
+
+
 def test_a_process_started_while_loading_is_no_reason_to_reject():
     assert (
         outcome(numerics(integrity=Integrity(events=[Event("process", "load", "nvidia-smi")]))).status

@@ -28,6 +28,7 @@ from adaexplore_mcp.evaluation.workers.compiler import (
     Launch,
     Session,
     explain,
+    is_declaration,
     keep_cache_in,
 )
 from adaexplore_mcp.evaluation.workers.compiler import last_words as compiler_last_words
@@ -157,7 +158,12 @@ class _Compilation:
         described = failures.describe(error, self.file, phase=self.phase, not_here=(NotHere,))
         if isinstance(error, NotFakeable):
             described["kind"] = "not_fakeable"
-        elif self.phase == "load" or described["kind"] in {"memory", "exit", "no_space", "not_here"}:
+        elif (self.phase == "load" and not is_declaration(error)) or described["kind"] in {
+            "memory",
+            "exit",
+            "no_space",
+            "not_here",
+        }:
             return described
         excerpt = explain(error, [self.file])
         failed = [build for build in session.builds if build.failure is not None]

@@ -11,7 +11,7 @@ runs. Installation is for the whole process: fork a child per candidate and targ
 """
 
 from .capture import last_words
-from .explain import explain
+from .explain import explain, is_declaration
 from .installation import Compiler
 from .records import Build, ErrorExcerpt, FailureKind, Launch, Resources
 from .resources import CompileTimeout
@@ -29,6 +29,7 @@ __all__ = [
     "Resources",
     "Session",
     "explain",
+    "is_declaration",
     "keep_cache_in",
     "last_words",
     "warm_up",

@@ -12,15 +12,16 @@ from typing import Any
 
 import triton.language as tl
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.runtime.autotuner import Heuristics
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from adaexplore_mcp.evaluation.workers.failures import class_name
 
 from .hints import called_name, hint_for
 from .records import ErrorExcerpt
-from .versions import JITFunction, definition
+from .versions import Autotuner, JITFunction, definition
 
-__all__ = ["Origin", "attach_origin", "explain"]
+__all__ = ["Origin", "attach_origin", "explain", "is_declaration"]
 
 MAX_MESSAGE_CHARACTERS = 2000
 # Helper functions of Triton's own, whose inside is not what its caller got wrong.
@@ -33,6 +34,10 @@ UNSUPPORTED_FUNCTION = (
     "unsupported function {} referenced in a kernel: only functions of triton.language and helpers decorated with "
     "@triton.jit can be called there"
 )
+BLOCK_CONDITION = re.compile(r"'scf\.condition' op operand #0 must be 1-bit .*'tensor<")
+SCALAR_CONDITION = "the condition of while is a block, and ambiguous: reduce it to one value (tl.max, tl.sum), or load a scalar. Triton's words: {}"
+TUNERS = (Autotuner, Heuristics)
+MISSING = re.compile(r"missing \d+ required positional argument")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+\b")
 # What a launch binds its arguments with.
 BINDER = "dynamic_func()"
@@ -140,6 +145,8 @@ def _words(error: Any) -> str:  # noqa: ANN401 - a CompilationError
     wrapped = error.__cause__ or error.__context__
     if wrapped is not None and text in {repr(wrapped), str(wrapped), ""}:
         return _own_words(wrapped) or type(wrapped).__name__
+    if not text and not isinstance(error.node, ast.AST):  # then its text is no excerpt of the source
+        return str(error)
     return text
 
 
@@ -166,7 +173,7 @@ def _with_hint(message: str, node: object, source: str) -> str:
     if hint is None:
         return message
     if hint.leads:
-        return f"{hint.text}. Triton's words: {message}"
+        return hint.text if hint.alone else f"{hint.text}. Triton's words: {message}"
     return f"{message}\nHint: {hint.text}."
 
 
@@ -194,7 +201,7 @@ def _find_source(source: str | None, files: list[str]) -> tuple[str, int] | None
 def _of_target(error: BaseException, origin: Origin | None, author: list[str]) -> ErrorExcerpt:
     """Explain a limit of the target, or a refusal of ptxas: at the launch, where sizes and options are chosen."""
     file, line = _author_frame(error.__traceback__, author)
-    kernel = origin.kernel if origin else _launched_kernel(error.__traceback__)
+    kernel = origin.kernel if origin else _launched_kernel(error)
     if not file and origin is not None:
         file, line = origin.file, origin.line
     return ErrorExcerpt(
@@ -213,9 +220,12 @@ def _of_pass(error: BaseException, origin: Origin, author: list[str]) -> ErrorEx
     best = next((each for each in found if each["file"] in author), found[0])
     ours = best["file"] in author
     file, line = (best["file"], int(best["line"])) if ours else (origin.file, origin.line)
+    message = f"{best['message']} ({_own_words(error)}, while compiling {origin.kernel})"
+    if BLOCK_CONDITION.search(message):
+        message = SCALAR_CONDITION.format(message)
     return ErrorExcerpt(
         type=class_name(error),
-        message=_bounded(f"{best['message']} ({_own_words(error)}, while compiling {origin.kernel})"),
+        message=_bounded(message),
         kernel=origin.kernel,
         file=file,
         line=line,
@@ -284,7 +294,7 @@ def _is_foreign(name: str, function: Any) -> bool:  # noqa: ANN401 - a JITFuncti
 def _of_host(error: BaseException, origin: Origin | None, author: list[str]) -> ErrorExcerpt:
     """Explain any other exception at the author's innermost line; a launch's also by its kernel."""
     file, line = _author_frame(error.__traceback__, author)
-    kernel = origin.kernel if origin else _launched_kernel(error.__traceback__)
+    kernel = origin.kernel if origin else _launched_kernel(error)
     if isinstance(error, SyntaxError) and error.filename in author:
         file, line = error.filename or "", error.lineno or 0
     message = _own_words(error)
@@ -292,6 +302,8 @@ def _of_host(error: BaseException, origin: Origin | None, author: list[str]) -> 
         message = message.replace(BINDER, f"{kernel}()")
         if origin is not None:
             message = f"{message} (while compiling {kernel})"
+    if not isinstance(error, SyntaxError) and (told := _told_of_declaration(error, message)):
+        message = f"{message}\nHint: {told}." if MISSING.search(message) else told
     if _called_directly(error.__traceback__):
         message = f"{message}: launch it with a grid, {kernel}[grid](...); it is a @triton.jit function"
     return ErrorExcerpt(
@@ -312,10 +324,52 @@ def _author_frame(trace: TracebackType | None, author: list[str]) -> tuple[str, 
     return "", 0
 
 
-def _launched_kernel(trace: TracebackType | None) -> str:
-    """Return the name of the kernel whose launch a traceback passes through, or the empty string."""
-    for frame in _frames(trace):
+def is_declaration(error: BaseException) -> bool:
+    """Tell whether an autotuner refuses how it was declared, or a heuristic asks for what its kernel does not have."""
+    innermost = next(_frames(error.__traceback__), None)
+    if innermost is None:
+        return False
+    return isinstance(innermost.f_locals.get("self"), Autotuner) or bool(_asked_by_heuristic(error))
+
+
+def _told_of_declaration(error: BaseException, message: str) -> str:
+    """Return what is wrong with how a kernel was declared, where that is why its launch fails; else the empty string."""
+    if asked := _asked_by_heuristic(error):
+        return f"a heuristic asks for argument {asked}, which the kernel does not have or is not given"
+    if not MISSING.search(message):
+        return ""
+    function: Any = None
+    for frame in _frames(error.__traceback__):
+        owner, config = frame.f_locals.get("self"), frame.f_locals.get("config")
+        if isinstance(owner, JITFunction):
+            function = owner
+        elif isinstance(owner, Autotuner) and config is not None:
+            unknown = [name for name in config.kwargs if name not in owner.arg_names]
+            if unknown:
+                return f"the configuration sets {', '.join(unknown)}, which the kernel does not have"
+    if function is not None and function.arg_names[:1] == ["self"]:
+        return "the kernel is a method, and a launch passes nothing for self: define it outside of the class"
+    return ""
+
+
+def _asked_by_heuristic(error: BaseException) -> str:
+    """Return which argument a function of triton.heuristics misses among those that it was given, or the empty string."""
+    name = error.args[0] if isinstance(error, KeyError) and error.args else None
+    frames = list(_frames(error.__traceback__))[:2]
+    if len(frames) < 2 or not isinstance(frames[1].f_locals.get("self"), Heuristics):
+        return ""
+    return name if isinstance(name, str) and name in frames[0].f_code.co_consts else ""
+
+
+def _launched_kernel(error: BaseException) -> str:
+    """Return the name of the kernel whose launch, or whose declaration, raised; or the empty string."""
+    declared = is_declaration(error)
+    for frame in _frames(error.__traceback__):
         owner = frame.f_locals.get("self")
+        if declared and isinstance(owner, TUNERS):
+            owner = getattr(owner, "fn", frame.f_locals.get("fn"))
+            while isinstance(owner, TUNERS):
+                owner = owner.fn
         if isinstance(owner, JITFunction):
             name: str = owner.__name__
             return name

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from triton.language.extra import libdevice
+
 __all__ = ["Hint", "hint_for"]
 
 
@@ -34,6 +36,8 @@ class Hint:
     text: str
     leads: bool = False
     """Show it before the compiler's words, since these send their reader the wrong way."""
+    alone: bool = False
+    """Leave the compiler's words out: they say nothing."""
 
 
 def _calls(*names: str) -> Callable[[Site], bool]:
@@ -72,6 +76,14 @@ def _names_torch(site: Site) -> bool:
     )
 
 
+def _wants_libdevice(site: Site) -> bool:
+    """Tell whether a function of libdevice's is looked for where it is not."""
+    found = re.search(r"module 'triton\.language(?:\.math)?' has no attribute '(\w+)'", site.said)
+    if found is None:
+        return re.search(r"\blibdevice\W* is not defined", site.said) is not None
+    return found[1] == "libdevice" or hasattr(libdevice, found[1])
+
+
 def _reduces_two(site: Site) -> bool:
     """Tell whether a reduction is given a second value where its axis should be."""
     node = site.node
@@ -98,8 +110,9 @@ ASSIGN_ITEM = "assigning to an index has no meaning in a kernel: store with tl.s
 HINTS: tuple[Hint, ...] = (
     Hint(
         _calls_itself,
-        "a function in a kernel cannot call itself: write a loop",
+        "a function in a kernel cannot call itself (recursion): write a loop",
         leads=True,
+        alone=True,
     ),
     Hint(
         _names_torch,
@@ -124,6 +137,11 @@ HINTS: tuple[Hint, ...] = (
     ),
     Hint(_subscript(ast.Store), ASSIGN_ITEM, leads=True),
     Hint(_assigns_item, ASSIGN_ITEM, leads=True),
+    Hint(
+        _wants_libdevice,
+        "functions such as tanh are libdevice's: write `from triton.language.extra import libdevice` beside your imports, and "
+        "call libdevice.tanh(x)",
+    ),
     Hint(
         _is(ast.Slice),
         "a block cannot be indexed with a slice of bounds: only None and : are allowed as an index. Load the part "
@@ -205,6 +223,8 @@ def called_name(call: ast.Call) -> str:
 def hint_for(node: ast.AST, source: str, said: str) -> Hint | None:
     """Return the remedy for a construct in the source of its function, or None; `said` is what Triton says."""
     if isinstance(node, ast.Call) and called_name(node) == "static_assert":
+        return None
+    if "missing a required argument" in said:
         return None
     function = re.match(r"\s*def\s+(\w+)", source)
     site = Site(node, function[1] if function else "", _in_loop(node, source), said)

@@ -56,6 +56,19 @@ WRONG = {
     ),
     "other without a mask": ("x = tl.load(x_ptr + o, other=0.0)  # here", ["without `mask`"]),
     "an unknown function of triton": ("x = tl.no_such_function(x)  # here", ["no_such_function"]),
+    "a while on a block": (
+        "while x < 0.0:  # here\n    x += 1.0",
+        ["condition of while is a block", "ambiguous", "tl.max"],
+    ),
+    "a function of libdevice": (
+        "x = tl.math.tanh(x)  # here",
+        ["no attribute 'tanh'", "from triton.language.extra import libdevice"],
+    ),
+    "libdevice without its import": (
+        "x = libdevice.tanh(x)  # here",
+        ["not defined", "from triton.language.extra import libdevice"],
+    ),
+    "a missing dtype": ("x += tl.zeros((BLOCK,))  # here", ["missing", "'dtype'"]),
 }
 
 
@@ -88,6 +101,8 @@ def test_an_error_in_a_kernel_points_at_the_construct(compiled, what):
         ("a float bound of a loop", "carried"),
         ("two types of a branch", "must be a scalar"),
         ("a type of torch's", "broadcast"),
+        ("a missing dtype", "shape must"),
+        ("an unknown function of triton", "libdevice"),
     ],
 )
 def test_a_remedy_for_another_cause_is_not_given(compiled, what, word):
@@ -97,7 +112,8 @@ def test_a_remedy_for_another_cause_is_not_given(compiled, what, word):
 def test_a_function_that_calls_itself_is_told_to_be_a_loop(compiled):
     helper = "@triton.jit\ndef again(a):\n    if a > 0:\n        a = again(a - 1)  # here\n    return a\n\n\n"
     outcome = compiled(helper + wrong("x += again(n)"))
-    assert "cannot call itself" in outcome.error.message
+    assert "cannot call itself (recursion): write a loop" in outcome.error.message
+    assert "again__" not in outcome.error.message
     assert "# here" in outcome.lines[outcome.error.line - 1]
 
 
@@ -123,6 +139,61 @@ def test_a_block_size_without_constexpr_is_named_so(compiled):
     outcome = compiled(wrong("pass").replace("BLOCK: tl.constexpr", "BLOCK"))
     assert "tl.constexpr" in outcome.error.message
     assert "tl.arange(0, BLOCK)" in outcome.error.source
+
+
+def test_a_name_that_no_function_can_have_is_said(compiled):
+    outcome = compiled(wrong("pass").replace("scale", "größe"))
+    assert "invalid function identifier: größe" in outcome.error.message
+
+
+TUNED = """
+@triton.autotune(configs=[{configs}], key=[{key}])
+@triton.jit
+def scale(x_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + o, 1.0, mask=o < n)
+
+
+def run():
+    x = torch.ones(512, device="cuda")
+    scale[(4,)](x, 512{given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("configs", "key", "given", "words"),
+    [
+        (["BLOCK_SIZE"], "'n'", "", "the configuration sets BLOCK_SIZE, which the kernel does not have"),
+        (["BLOCK"] * 2, "'n'", ", BLOCK=64", "Conflicting meta-parameters: BLOCK"),
+    ],
+)
+def test_a_kernel_declared_otherwise_than_it_is_launched_is_named(compiled, configs, key, given, words):
+    each = [f"triton.Config({{'{name}': {64 << place}}})" for place, name in enumerate(configs)]
+    source = TUNED.replace("{configs}", ", ".join(each)).replace("{key}", key).replace("{given}", given)
+    outcome = compiled(source)
+    assert words in outcome.error.message
+    assert outcome.error.kernel == "scale"
+
+
+def test_what_a_hook_of_an_autotuner_raises_is_no_matter_of_the_kernel(compiled):
+    source = TUNED.replace("{configs}", "triton.Config({'BLOCK': 64}, pre_hook=lambda given: {}['x'])")
+    outcome = compiled(source.replace("{key}", "").replace("{given}", ""))
+    assert outcome.raised == "KeyError"
+    assert outcome.error.kernel == ""
+
+
+def test_an_argument_that_a_heuristic_asks_for_is_named(compiled):
+    source = wrong("pass").replace(
+        "@triton.jit", "@triton.heuristics({'EVEN': lambda args: args['M'] % 2})\n@triton.jit"
+    )
+    outcome = compiled(source.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, EVEN: tl.constexpr"))
+    assert "a heuristic asks for argument M, which the kernel does not have" in outcome.error.message
+    assert outcome.error.kernel == "scale"
+
+
+def test_a_kernel_that_is_a_method_is_told_so(compiled):
+    outcome = compiled(wrong("pass").replace("(x_ptr, y_ptr, n,", "(self, x_ptr, y_ptr, n,"))
+    assert "passes nothing for self" in outcome.error.message
 
 
 HELPERS = """
