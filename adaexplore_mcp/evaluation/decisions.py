@@ -11,6 +11,8 @@ from adaexplore_mcp.models import ErrorExcerpt, Evidence, Stage, Status
 __all__ = ["Decision", "doing", "of_end", "of_exception", "of_fault", "stage_of"]
 
 
+HARNESS_FAILED = 70
+"""Exit code of a process whose harness could not go on, as `workers.stub` gives it."""
 STAGES: dict[str, Stage] = {"load": "load", "construct": "construct", "run": "run", "done": "done"}
 
 
@@ -139,13 +141,17 @@ def of_end(report: EndReport, stage: Stage) -> Decision:
             "No access to memory ends a process so: something outside did, such as a machine that ran short of memory. "
             "Submit it again."
         )
+    message = _last_words(report)
+    if report.exit_code == HARNESS_FAILED:
+        message = report.last_line  # what is above is our own
+        next_step = "Look for an exit, and for what the candidate changes of its process: limits, descriptors, modules."
     return Decision(
         "crashed",
         stage,
         f"The candidate's process ended {how} before it gave a result ({doing(stage)}).",
         next_step,
         check="signal" if report.signal else "exit",
-        error=ErrorExcerpt(type=report.signal or f"exit {report.exit_code}", message=_last_words(report)),
+        error=ErrorExcerpt(type=report.signal or f"exit {report.exit_code}", message=message),
     )
 
 

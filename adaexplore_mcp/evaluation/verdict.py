@@ -329,12 +329,13 @@ def _compilation_unknown(case: _Case) -> Decision | None:
     failure = compilation.failure
     slow = bool(compilation.timed_out_s) and not result.reduced
     if slow or (failure is not None and failure.kind == "time"):
+        what, next_step = _too_slow_to_compile(result, target)
         return Decision(
             "timeout",
             "compile",
-            f"Timeout: compiling for {target} was not done within the limit"
+            f"Timeout: {what} was not done within the limit"
             + (f" ({brief(failure)})." if failure else f" of {compilation.timed_out_s:g} s."),
-            "Use fewer autotune configurations or smaller blocks, or pass a larger timeout_seconds.",
+            next_step,
             check="deadline",
             error=excerpt(failure) if failure else None,
         )
@@ -361,6 +362,20 @@ def _compilation_unknown(case: _Case) -> Decision | None:
         reason="compilation_not_possible_here",
         error=excerpt(failure) if failure else None,
     )
+
+
+def _too_slow_to_compile(result: WorkloadResult, target: str) -> tuple[str, str]:
+    """Return what was not done in time, and what to do about it."""
+    seen, compilation = result.numerics.facts, result.compilation
+    larger = "or pass a larger timeout_seconds."
+    if not seen.launches and not compilation.builds and compilation.failure is None:
+        return (
+            "host code that is run once more to find what it launches, without computing,",
+            f"Look for what waits in host code, in destructors too, {larger}",
+        )
+    if seen.autotuned:
+        return f"compiling for {target}", f"Use fewer autotune configurations or smaller blocks, {larger}"
+    return f"compiling for {target}", f"Use smaller blocks or fewer unrolled loops, {larger}"
 
 
 def _policy(case: _Case) -> Decision | None:

@@ -619,6 +619,13 @@ async def test_a_folder_that_the_compiler_cannot_write_into_is_no_mistake_of_the
     )
 
 
+async def test_a_limit_that_a_candidate_lowers_below_what_its_process_needs_is_named(bench):
+    lower = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))"
+    outcome = await bench.verdict(misbehaving(loading=lower))
+    assert outcome.status == "crashed"
+    assert outcome.error.message == "RLIMIT_NOFILE was lowered to 0: the process could not go on"
+
+
 async def test_an_exception_whose_class_has_a_long_name_is_an_exception(bench):
     outcome = await bench.verdict(misbehaving("raise type('X' * 20_000_000, (Exception,), {})('m')"))
     assert outcome.status == "runtime_error"

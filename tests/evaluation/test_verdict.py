@@ -248,6 +248,31 @@ def test_a_declaration_that_the_compiler_refuses_at_import_is_an_error_of_the_la
     assert (found.status, found.check, found.error.kernel) == ("compile_error", "language", "k")
 
 
+@pytest.mark.parametrize(
+    ("facts", "what", "helps"),
+    [
+        (CallFacts(), "host code", "in destructors too"),
+        (CallFacts(launches={"k": 1}), "compiling for sm_90", "Use smaller blocks"),
+        (CallFacts(launches={"k": 1}, autotuned={"k": 9}), "compiling for sm_90", "fewer autotune"),
+    ],
+)
+def test_what_was_not_done_in_time_is_named_and_what_may_help(facts, what, helps):
+    found = outcome(replace(numerics(), facts=facts), CompileReport(timed_out_s=12.0))
+    assert found.status == "timeout"
+    assert what in found.summary
+    assert helps in found.next_step
+    assert ("autotune" in found.next_step) == bool(facts.autotuned)
+
+
+def test_a_process_that_could_not_go_on_shows_no_traceback_of_ours():
+    told = "Traceback (most recent call last):\n  File ...\nRLIMIT_NOFILE was lowered to 0: the process could not go on"
+    ended = EndReport(reason="ended", exit_code=70, stderr={"tail": told})
+    found = outcome(NumericsReport(stage="run", ended=ended))
+    assert found.error.message == "RLIMIT_NOFILE was lowered to 0: the process could not go on"
+    assert "outside of memory" not in found.next_step
+    assert "limits" in found.next_step
+
+
 def test_a_process_started_while_loading_is_no_reason_to_reject():
     assert (
         outcome(numerics(integrity=Integrity(events=[Event("process", "load", "nvidia-smi")]))).status

@@ -71,6 +71,9 @@ TOOL_ROLES = {"gpu_profile"}
 HARNESS_FAILED = 70
 """Exit code of a confined process whose harness raised (EX_SOFTWARE); a stranger's code can make it do so."""
 
+LIMITS = ("RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_STACK", "RLIMIT_FSIZE", "RLIMIT_NPROC")
+"""Limits that a process of ours cannot go on without; whatever runs in it may lower them."""
+
 PAUSES = {"pause": signal.SIGSTOP, "resume": signal.SIGCONT}
 """What the server asks for beside the end: that nothing of the session runs on the CPU, and that it does again."""
 
@@ -205,6 +208,7 @@ class Stub:
 
     def _become_confined(self, pipes: Mapping[str, tuple[int, int]], stub: int) -> None:
         code = HARNESS_FAILED
+        given: dict[str, int] = {}
         try:
             die_with_parent(stub)
             os.setsid()
@@ -239,6 +243,7 @@ class Stub:
                 memory_files=tool or self.request["role"] in MEMORY_FILE_ROLES,
                 connect=tool,
             )
+            given = _soft_limits()
             full = getattr(role, "prepare", _nothing)()
             connection.send({"full": full or ""})
             if not full:
@@ -246,6 +251,9 @@ class Stub:
             code = 0
         except BaseException:  # noqa: BLE001 - the outermost frame: nothing may return into the stub
             traceback.print_exc()
+            for name, now in _soft_limits().items():
+                if now < given.get(name, now):
+                    sys.stderr.write(f"{name} was lowered to {now}: the process could not go on\n")
         finally:
             with contextlib.suppress(Exception):
                 sys.stdout.flush()
@@ -423,6 +431,12 @@ class Stub:
             "peak_bytes": self.peak_bytes,
             **{name: capture.report() for name, capture in self.capture.items()},
         }
+
+
+def _soft_limits() -> dict[str, int]:
+    """Return by name what this process may use, where there is a limit."""
+    found = {name: resource.getrlimit(getattr(resource, name))[0] for name in LIMITS}
+    return {name: sys.maxsize if now == resource.RLIM_INFINITY else now for name, now in found.items()}
 
 
 def _nothing() -> str:
