@@ -28,6 +28,12 @@ OURS = frozenset({
     "ConnectTimeout", "HTTPError", "URLError", "MaxRetryError", "NewConnectionError", "gaierror",
 })  # fmt: skip
 """Exceptions of a network that no kernel has a reason to use."""
+NO_CUDA = re.compile(
+    r"Torch not compiled with CUDA enabled"
+    r"|PyTorch (?:was )?compiled without (?:CUDA support|support for the specified device)"
+    r"|(?:.*has no attribute|cannot import name) '_cuda_\w+'"
+)
+"""What torch says where it was built without CUDA: the machine's fault."""
 FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 KNOWN_ROOTS = {"tl", "triton", "torch", "math", "np", "numpy", "F"}
 KNOWN_KEYWORDS = frozenset({"meta", "num_warps", "num_stages", "num_ctas", "grid", "stream", "device"})
@@ -187,6 +193,8 @@ def fingerprint_of(seen: Observation) -> Fingerprint | None:
     if seen.type == "CompileTimeAssertionFailure":
         return Fingerprint("static_assert", "tl.static_assert", _STATIC_ASSERT.subject, _STATIC_ASSERT.words)
     message = _said(seen)
+    if NO_CUDA.match(message):
+        return None
     if not message or not (seen.type or seen.stage in COMPILING):
         return None
     if seen.type in {"SyntaxError", "IndentationError", "TabError"}:

@@ -5,6 +5,8 @@ import textwrap
 import pytest
 from court import ADD, IMPORTS, LARGE, RIGHT, add, elementwise, function, kernelbench
 
+from adaexplore_mcp.rules import observed
+
 pytestmark = pytest.mark.anyio
 
 # --- one test per status ---------------------------------------------------------------------------------
@@ -155,6 +157,52 @@ async def test_replacing_what_a_harness_compares_with_is_rejected(court):
 async def test_what_only_a_gpu_can_do_is_unsupported(court):
     outcome = await court.verdict(ADD, elementwise("x + y", before="torch.cuda.CUDAGraph()"))
     assert (outcome.status, outcome.reason) == ("unsupported", "needs_gpu")
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        pytest.param("from torch._C import _cuda_getNothing", "pass", id="a name that is imported"),
+        pytest.param("", "torch._C._cuda_getNothing(0)", id="a name that is called"),
+        pytest.param("x = torch.cuda._lazy_init()", "pass", id="CUDA itself, at import"),
+        pytest.param("", "torch.cuda._lazy_init()", id="CUDA itself"),
+    ],
+)
+async def test_what_is_missing_without_cuda_is_unsupported_and_teaches_nothing(court, head, line):
+    outcome = await court.verdict(
+        ADD, elementwise("x + y", before=line).replace(IMPORTS, f"{IMPORTS}{head}\n")
+    )
+    assert (outcome.status, outcome.reason) == ("unsupported", "needs_gpu"), outcome.summary
+    assert " is not available without a GPU: " in outcome.summary
+    assert observed(outcome) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        pytest.param("from torch._C import _cuda_getCurrentRawStream as raw", "raw(0)", id="raw stream"),
+        pytest.param("", "with torch.cuda._DeviceGuard(0): torch.cuda.set_device(0)", id="guard"),
+        pytest.param("", "torch.cuda._maybe_exchange_device(torch.cuda._exchange_device(0))", id="exchange"),
+        pytest.param("", "assert torch.version.cuda and torch.backends.cuda.is_built()", id="build"),
+        pytest.param(
+            "from torch._dynamo.device_interface import get_interface_for_device as interface",
+            "interface('cuda').get_raw_stream(0)",
+            id="interface",
+        ),
+    ],
+)
+async def test_what_generated_code_asks_of_a_build_with_cuda_is_answered(court, head, line):
+    candidate = elementwise("x + y", before=line).replace(IMPORTS, f"{IMPORTS}{head}\n")
+    assert (await court.verdict(ADD, candidate)).status == "correct"
+
+
+async def test_memory_that_generated_code_allocates_is_looked_at_as_any_other(court):
+    allocated = RIGHT.replace(
+        "torch.empty_like(x)", "torch._C._dynamo.guards._empty_strided_cuda((n,), (1,), torch.float32)"
+    )
+    assert (await court.verdict(ADD, allocated)).status == "correct"
+    unwritten = allocated.replace("mask=o < n)\n\ndef", "mask=o < n - 1)\n\ndef")
+    assert (await court.verdict(ADD, unwritten)).check in {"unwritten", "nonfinite"}
 
 
 # --- workloads -------------------------------------------------------------------------------------------

@@ -118,6 +118,18 @@ def test_names_that_do_not_exist_are_kept_beside_the_fingerprint():
         Observation(stage="run", type="RuntimeError", message="Expected scalar type Long", blameless=True),
         Observation(stage="compile", type="CompilationError", message=""),
         Observation(stage="run", message="Subprocess failed"),
+        Observation(stage="run", type="AssertionError", message="Torch not compiled with CUDA enabled"),
+        Observation(stage="run", type="RuntimeError", message="PyTorch was compiled without CUDA support"),
+        Observation(
+            stage="load",
+            type="ImportError",
+            message="cannot import name '_cuda_getCurrentRawStream' from 'torch._C' (_C.so)",
+        ),
+        Observation(
+            stage="run",
+            type="AttributeError",
+            message="module 'torch._C' has no attribute '_cuda_setDevice'",
+        ),
     ],
 )
 def test_what_is_nobodys_or_ours_has_no_fingerprint(seen):

@@ -162,7 +162,8 @@ class CandidateProcess:
         if type(error) is OutOfTime:
             return {"kind": "limit", "phase": self.phase, "type": "OutOfTime"}
         root, decided = self.engine.explain(error)
-        described = describe(root, self.file, phase=self.phase, not_here=self.engine.not_here)
+        not_here = self.engine.not_here
+        described = describe(root, self.file, phase=self.phase, not_here=not_here, without_gpu=bool(not_here))
         return described | decided | self.engine.fault()
 
     def integrity(self, *, thorough: bool = False) -> dict[str, Any]:

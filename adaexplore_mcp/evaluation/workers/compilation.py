@@ -155,7 +155,10 @@ class _Compilation:
         return decode(message, self.descriptors.pop(0) if message["table"] else None)
 
     def _failure(self, error: BaseException, session: Session) -> dict[str, Any]:
-        described = failures.describe(error, self.file, phase=self.phase, not_here=(NotHere,))
+        # What is raised later the numbers decide about, which a GPU may be there for.
+        described = failures.describe(
+            error, self.file, phase=self.phase, not_here=(NotHere,), without_gpu=self.phase == "load"
+        )
         if isinstance(error, NotFakeable):
             described["kind"] = "not_fakeable"
         elif (self.phase == "load" and not is_declaration(error)) or described["kind"] in {

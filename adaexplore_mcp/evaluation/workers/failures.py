@@ -1,11 +1,13 @@
 """Turn what a stranger's code raised into data: what kind of failure, and the line of its own source.
 
 Classified by the class of the exception and by the phase it came from, not by words in its text: the text is the
-stranger's too. One exception to that: torch's CPU allocator raises a plain RuntimeError, which only its text tells apart.
+stranger's too. Two exceptions to that, which only their text tells apart: torch's CPU allocator raises a plain RuntimeError,
+and a build of torch without CUDA says so in whatever class is at hand.
 """
 
 import contextlib
 import errno
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,16 @@ ALLOCATORS = (
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
 """Torch's CPU allocator, the CUDA driver and cuBLAS raise a plain RuntimeError, which only its text tells apart."""
+WITHOUT_CUDA = re.compile(
+    r"Torch not compiled with CUDA enabled"
+    r"|PyTorch (?:was )?compiled without (?:CUDA support|support for the specified device)"
+    r"|Could not find an active GPU backend"
+    r"|Cannot access accelerator device when none is available"
+    r"|0 active drivers \(\[\]\)"
+    r"|Could not run '[^']+' with arguments from the 'C(?:PU|UDA)' backend"
+    r"|(?:has no attribute|cannot import name) '(?P<name>_cuda_\w+)'"
+)
+"""What torch and Triton say where CUDA is asked for, or an operator that it alone has, and there is none."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 MESSAGE_CHARACTERS = 1200
 NAME_CHARACTERS = 100
@@ -43,7 +55,12 @@ def shorten(text: str, limit: int) -> str:
 
 
 def describe(
-    error: BaseException, file: str, *, phase: str, not_here: tuple[type[BaseException], ...] = ()
+    error: BaseException,
+    file: str,
+    *,
+    phase: str,
+    not_here: tuple[type[BaseException], ...] = (),
+    without_gpu: bool = False,
 ) -> dict[str, Any]:
     """Describe an exception that a candidate's or task's code raised.
 
@@ -52,12 +69,13 @@ def describe(
         file: Path of that code's own file; the innermost frame in it is the line that is reported.
         phase: load, construct or run.
         not_here: Exceptions that say the machine, not the code, is at fault.
+        without_gpu: What torch and Triton say where there is no CUDA says so too.
 
     Returns:
         kind, phase, type, message, line (from 1, 0 if unknown), source, traceback.
     """
     try:
-        return _described(error, file, phase, not_here)
+        return _described(error, file, phase, not_here, without_gpu=without_gpu)
     except BaseException as broken:  # noqa: BLE001 - a stranger's exception may raise or exit wherever it is touched
         return {
             "kind": "exception",
@@ -71,14 +89,22 @@ def describe(
 
 
 def _described(
-    error: BaseException, file: str, phase: str, not_here: tuple[type[BaseException], ...]
+    error: BaseException,
+    file: str,
+    phase: str,
+    not_here: tuple[type[BaseException], ...],
+    *,
+    without_gpu: bool,
 ) -> dict[str, Any]:
     line, source = _location(error, file)
+    kind, message = _kind(error, phase, not_here), _message(error)
+    if without_gpu and kind != "not_here" and (asked := _asked_for_cuda(error, source.strip()[:200])):
+        kind, message = "not_here", asked
     return {
-        "kind": _kind(error, phase, not_here),
+        "kind": kind,
         "phase": phase,
         "type": class_name(error),
-        "message": shorten(_message(error), MESSAGE_CHARACTERS),
+        "message": shorten(message, MESSAGE_CHARACTERS),
         "line": line,
         "source": shorten(source.strip(), 200),
         "traceback": shorten(_traceback(error), TRACEBACK_CHARACTERS),
@@ -117,6 +143,17 @@ def _kind(error: BaseException, phase: str, not_here: tuple[type[BaseException],
 def _allocator_refused(error: BaseException) -> bool:
     """Tell whether an allocator raised this, by its text: whoever forges it is called out of memory, no more."""
     return _is(error, RuntimeError) and any(each in _message(error)[:400] for each in ALLOCATORS)
+
+
+def _asked_for_cuda(error: BaseException, source: str) -> str:
+    """Say what needs a GPU, where torch or Triton raised this for want of one: whoever forges it is not judged, no more."""
+    for each in _chain(error):
+        text = _message(each)
+        if (found := WITHOUT_CUDA.search(text[:400])) is not None:
+            name = found["name"]
+            asked = f"torch._C.{name}" if name else source or "CUDA"
+            return f"{asked} is not available without a GPU: {text}"
+    return ""
 
 
 def _from_builder(error: BaseException) -> bool:

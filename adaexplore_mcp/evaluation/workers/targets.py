@@ -41,6 +41,10 @@ class Target:
     registers_per_thread: int = 255
     threads_per_block: int = 1024
     warp_size: int = 32
+    clock_khz: int = 0
+    """The highest of the multiprocessors."""
+    memory_clock_khz: int = 0
+    memory_bus_bits: int = 0
 
     @property
     def arch(self) -> int:
@@ -68,6 +72,9 @@ TARGETS: dict[str, Target] = {
             shared_bytes_per_block_optin=163 * KIB,
             threads_per_multiprocessor=2048,
             blocks_per_multiprocessor=32,
+            clock_khz=1_410_000,
+            memory_clock_khz=1_593_000,
+            memory_bus_bits=5120,
         ),
         Target(
             name="sm_86",
@@ -80,6 +87,9 @@ TARGETS: dict[str, Target] = {
             shared_bytes_per_block_optin=99 * KIB,
             threads_per_multiprocessor=1536,
             blocks_per_multiprocessor=16,
+            clock_khz=1_740_000,
+            memory_clock_khz=7_251_000,
+            memory_bus_bits=384,
         ),
         Target(
             name="sm_89",
@@ -92,6 +102,9 @@ TARGETS: dict[str, Target] = {
             shared_bytes_per_block_optin=99 * KIB,
             threads_per_multiprocessor=1536,
             blocks_per_multiprocessor=24,
+            clock_khz=2_520_000,
+            memory_clock_khz=9_001_000,
+            memory_bus_bits=384,
         ),
         Target(
             name="sm_90",
@@ -104,6 +117,9 @@ TARGETS: dict[str, Target] = {
             shared_bytes_per_block_optin=227 * KIB,
             threads_per_multiprocessor=2048,
             blocks_per_multiprocessor=32,
+            clock_khz=1_980_000,
+            memory_clock_khz=2_619_000,
+            memory_bus_bits=5120,
         ),
         Target(
             name="sm_100",
@@ -116,6 +132,9 @@ TARGETS: dict[str, Target] = {
             shared_bytes_per_block_optin=227 * KIB,
             threads_per_multiprocessor=2048,
             blocks_per_multiprocessor=32,
+            clock_khz=1_965_000,
+            memory_clock_khz=3_996_000,
+            memory_bus_bits=8192,
         ),
     )
 }

@@ -53,6 +53,44 @@ def test_what_the_machine_lacks_is_told_apart_wherever_it_is_in_the_chain(tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("from torch._C import _cuda_getNothing", "torch._C._cuda_getNothing"),
+        ("torch._C._cuda_getNothing(0)", "torch._C._cuda_getNothing"),
+        ("torch.ones(3, device='cuda')", "torch.ones(3, device='cuda')"),
+        ("torch.cuda._exchange_device(0)", "torch.cuda._exchange_device(0)"),
+        (
+            "torch._C._dynamo.guards._empty_strided_cuda((1,), (1,), torch.float32)",
+            "torch._C._dynamo.guards.",
+        ),
+        (
+            "torch.ops.aten._flash_attention_forward.default(*[torch.ones(1)] * 5, 1, 1, 0.0, False, False)",
+            "torch.ops.",
+        ),
+        ("raise RuntimeError('Could not find an active GPU backend')", "raise RuntimeError"),
+        (
+            "try:\n    torch.ones(3).cuda()\nexcept Exception as e:\n    raise ValueError('x') from e",
+            "raise ValueError",
+        ),
+    ],
+)
+@pytest.mark.parametrize("phase", ["load", "run"])
+def test_what_a_build_without_cuda_lacks_needs_a_gpu_and_is_named(tmp_path, source, asked, phase):
+    found = raised_by(tmp_path, source, phase, without_gpu=True)
+    assert found["kind"] == "not_here"
+    assert found["message"].startswith(asked)
+    assert " is not available without a GPU: " in found["message"]
+
+
+@pytest.mark.parametrize(
+    "source", ["torch._C._cuda_getNothing(0)", "raise AssertionError('Torch not compiled with CUDA enabled')"]
+)
+def test_on_a_gpu_such_an_error_stays_what_it_is(tmp_path, source):
+    found = raised_by(tmp_path, source)
+    assert (found["kind"], "without a GPU" in found["message"]) == ("exception", False)
+
+
+@pytest.mark.parametrize(
     "source",
     [
         "class E(Exception):\n    def __str__(self): raise ValueError\nraise E",

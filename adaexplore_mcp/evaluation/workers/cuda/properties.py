@@ -9,6 +9,9 @@ from adaexplore_mcp.evaluation.workers.cuda.driver import attribute
 __all__ = ["device_properties"]
 
 ATTRIBUTES = {
+    "clock_khz": 13,
+    "memory_clock_khz": 36,
+    "memory_bus_bits": 37,
     "l2_bytes": 38,
     "threads_per_multiprocessor": 39,
     "shared_bytes_per_multiprocessor": 81,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import torch
 
@@ -59,7 +60,7 @@ ACCELERATOR_NOTHING = "synchronize empty_cache reset_peak_memory_stats reset_acc
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What `torch.cuda.get_device_properties` answers, by torch's names; sizes in bytes."""
+    """What `torch.cuda.get_device_properties` answers, by torch's names; sizes in bytes, clocks in kHz."""
 
     name: str
     major: int
@@ -74,6 +75,13 @@ class DeviceProperties:
     shared_memory_per_block_optin: int
     shared_memory_per_multiprocessor: int
     L2_cache_size: int
+    clock_rate: int
+    memory_clock_rate: int
+    memory_bus_width: int
+    uuid: UUID
+    pci_bus_id: int = 1
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
     is_integrated: int = 0
     is_multi_gpu_board: int = 0
     gcnArchName: str = ""  # noqa: N815 - torch's name
@@ -96,6 +104,10 @@ class DeviceProperties:
             shared_memory_per_block_optin=target.shared_bytes_per_block_optin,
             shared_memory_per_multiprocessor=target.shared_bytes_per_multiprocessor,
             L2_cache_size=target.l2_bytes,
+            clock_rate=target.clock_khz,
+            memory_clock_rate=target.memory_clock_khz,
+            memory_bus_width=target.memory_bus_bits,
+            uuid=uuid5(NAMESPACE_OID, target.device_name),
         )
 
 
@@ -173,6 +185,7 @@ def patch_cuda(patches: Patches, mode: DeviceMode, target: Target) -> None:
 def _patch_facts(cuda: _Cuda, target: Target) -> None:
     for name, answer in (("is_available", True), ("is_initialized", True), ("device_count", 1)):
         cuda.answer_others(torch.cuda, name, answer)
+    cuda.answer_others(torch.backends.cuda, "is_built", answer=True)
     facts: dict[str, Any] = {
         "_is_in_bad_fork": False,
         "current_device": 0,

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from adaexplore_mcp.evaluation.workers.targets import DEFAULT_TARGET, Target
 from adaexplore_mcp.evaluation.workers.trees import leaves
 
+from .built import patch_built
 from .compilation import patch_compilation
 from .cuda_module import patch_cuda
 from .fakes import patch_fake_tensors
@@ -172,6 +173,7 @@ class StandIn:
         self._tf32.start(patches)
         self._autocast.start(patches)
         patch_cuda(patches, self._mode, self.target)
+        patch_built(patches, self.ledger)
         patch_tensor_types(patches)
         patch_compilation(patches, self.ledger)
         patch_fake_tensors(patches, self._callers, self.ledger)

@@ -226,6 +226,15 @@ def test_leaving_restores_every_attribute_and_setting():
     ]
     owners += [torch._subclasses.fake_tensor.FakeTensor, torch.utils, torch.Tensor, torch._C.ScriptFunction]
     owners += [getattr(torch, "accelerator", torch)]
+    interface = sys.modules["torch._dynamo.device_interface"].CudaInterface
+    owners += [
+        torch._C,
+        torch._C._dynamo.guards,
+        torch.version,
+        torch.backends.cuda,
+        interface,
+        interface.Worker,
+    ]
 
     def snapshot():
         return {(owner.__name__, name): value for owner in owners for name, value in vars(owner).items()}
