@@ -196,6 +196,33 @@ async def test_what_generated_code_asks_of_a_build_with_cuda_is_answered(court, 
     assert (await court.verdict(ADD, candidate)).status == "correct"
 
 
+async def test_a_backward_pass_may_name_the_device(court):
+    task = function(
+        "N = 96\ndef op(x):\n    return x + 1, torch.ones_like(x)", "[torch.randn(N, device=device)]"
+    )
+    candidate = elementwise("x + y").replace("def op(", "def added(") + textwrap.dedent("""
+        class Added(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return added(x, torch.ones_like(x))
+
+            @staticmethod
+            def backward(ctx, dy):
+                assert dy.is_cuda
+                zeros = torch.zeros(dy.shape, dtype=dy.dtype, device="cuda")
+                return added(dy, zeros.to(dy.device))
+
+        def op(x):
+            x = x.detach().requires_grad_()
+            with torch.enable_grad():
+                y = Added.apply(x)
+                (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
+            return y.detach(), gradient
+    """)
+    outcome = await court.verdict(task, candidate)
+    assert outcome.status == "correct", outcome.summary
+
+
 async def test_memory_that_generated_code_allocates_is_looked_at_as_any_other(court):
     allocated = RIGHT.replace(
         "torch.empty_like(x)", "torch._C._dynamo.guards._empty_strided_cuda((n,), (1,), torch.float32)"

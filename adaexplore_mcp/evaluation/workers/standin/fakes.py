@@ -147,7 +147,9 @@ class FakeValues:
         self._ledger.note("host code read values of fake tensors; values were assumed for them")
 
 
-def patch_fake_tensors(patches: Patches, callers: Callers, ledger: Ledger) -> None:
+def patch_fake_tensors(
+    patches: Patches, callers: Callers, place_of: Callable[[torch.Tensor], bool | None], ledger: Ledger
+) -> None:
     """Make fake tensors tell the code under test that they are on `cuda`, and let modules of them be converted.
 
     `FakeTensor.device` is a property of Python's, which no function mode sees. `nn.Module._apply` swaps a fake
@@ -156,7 +158,7 @@ def patch_fake_tensors(patches: Patches, callers: Callers, ledger: Ledger) -> No
     true_device: property = vars(FakeTensor)["device"]
 
     def device(tensor: FakeTensor) -> torch.device:
-        if tag_of(tensor) and callers.is_own(frame_above(1)):
+        if place_of(tensor) and callers.is_own(frame_above(1)):
             ledger.answers["Tensor.device"] += 1
             return CUDA_0
         answer: torch.device = true_device.__get__(tensor)

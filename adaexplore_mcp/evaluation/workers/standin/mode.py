@@ -5,7 +5,8 @@ switched off inside. Most calls take the common path `call`; those that mean som
 handler of their own in a table keyed by the function object.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from .fakes import as_not_fakeable
 from .frames import Caller, Callers, passes_calls_on
 from .ledger import Ledger
 from .tags import mark, tag_of
-from .versions import frame_above
+from .versions import frame_above, function_modes
 
 if TYPE_CHECKING:
     from .memory import Poison
@@ -50,6 +51,8 @@ class DeviceMode(TorchFunctionMode):
         self.default_place = False
         """Where factories without a device put their result: `torch.set_default_device("cuda")` makes it True."""
         self.default_changed = False
+        self.unknown: bool | None = None
+        """Where a tensor of unknown place is: C++ hands such on in a backward pass, and they are where its roots are."""
 
     def __torch_function__(
         self,
@@ -64,6 +67,24 @@ class DeviceMode(TorchFunctionMode):
         if handler is not None:
             return handler(func, args, kwargs or {})
         return self.call(func, args, kwargs or {})
+
+    @contextmanager
+    def seeing(self, *, unknown: bool | None) -> Iterator[None]:
+        """See calls inside of one that was passed on, and take tensors of unknown place for those of a place."""
+        before, self.unknown = self.unknown, unknown
+        try:
+            if self in function_modes():
+                yield
+            else:
+                with self:
+                    yield
+        finally:
+            self.unknown = before
+
+    def place_of(self, tensor: torch.Tensor) -> bool | None:
+        """Return the tag of a tensor, or what is thought of those that have none."""
+        tag = tag_of(tensor)
+        return self.unknown if tag is None else tag
 
     def caller(self) -> FrameType:
         """Return the frame that called torch; for use in a handler, however deep in it."""
@@ -105,7 +126,8 @@ class DeviceMode(TorchFunctionMode):
             self.mismatch(func, in_host)
         result = self.run(func, args, kwargs)
         if place is None:
-            place = on_device or (False if in_host is not None else None)
+            in_memory = in_host is not None and (in_host.dim() or not self.unknown)
+            place = on_device or (False if in_memory else None)
         mark(result, place)
         return result
 

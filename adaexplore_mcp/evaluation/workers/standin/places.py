@@ -42,22 +42,22 @@ class Queries:
     def _is_cuda(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
         if self.mode.asked_by_own():
             self.mode.ledger.answers["Tensor.is_cuda"] += 1
-            return bool(tag_of(args[0]))
+            return bool(self.mode.place_of(args[0]))
         return func(*args, **kwargs)
 
     def _is_cpu(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
-        if self.mode.asked_by_own() and tag_of(args[0]):
+        if self.mode.asked_by_own() and self.mode.place_of(args[0]):
             return False
         return func(*args, **kwargs)
 
     def _device(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
-        if tag_of(args[0]) and self.mode.asked_by_own():
+        if self.mode.place_of(args[0]) and self.mode.asked_by_own():
             self.mode.ledger.answers["Tensor.device"] += 1
             return CUDA_0
         return func(*args, **kwargs)
 
     def _get_device(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
-        if tag_of(args[0]) and self.mode.asked_by_own():
+        if self.mode.place_of(args[0]) and self.mode.asked_by_own():
             self.mode.ledger.answers["Tensor.get_device"] += 1
             return 0
         return func(*args, **kwargs)
@@ -154,7 +154,7 @@ class Moves:
         source, wanted = args[0], args[1] if len(args) > 1 else kwargs.get("dtype")
         if wanted is None:
             name: str = func(source)
-            own = tag_of(source) and self.mode.asked_for_own()
+            own = self.mode.place_of(source) and self.mode.asked_for_own()
             return name.replace("torch.", CUDA_TYPE_PREFIX, 1) if own else name
         if isinstance(wanted, TensorType):
             self._count(source, wanted.on_device)

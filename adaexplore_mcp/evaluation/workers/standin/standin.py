@@ -16,6 +16,7 @@ from .compilation import patch_compilation
 from .cuda_module import patch_cuda
 from .fakes import patch_fake_tensors
 from .frames import Callers
+from .gradients import patch_gradients
 from .handlers import install_handlers
 from .ledger import Ledger, Refusal
 from .memory import Poison
@@ -174,9 +175,10 @@ class StandIn:
         self._autocast.start(patches)
         patch_cuda(patches, self._mode, self.target)
         patch_built(patches, self.ledger)
+        patch_gradients(patches, self._mode)
         patch_tensor_types(patches)
         patch_compilation(patches, self.ledger)
-        patch_fake_tensors(patches, self._callers, self.ledger)
+        patch_fake_tensors(patches, self._callers, self._mode.place_of, self.ledger)
         _patch_parameters(patches)
 
 

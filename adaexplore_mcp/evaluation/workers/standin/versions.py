@@ -12,12 +12,14 @@ __all__ = [
     "PARSER_OF_TO",
     "PARSE_TO",
     "RECURRENT",
+    "RUN_BACKWARD",
     "SCRIPT_CALLABLES",
     "SET_DATA",
     "SET_GRAD_ENABLED",
     "Tf32Switches",
     "apply_to_module",
     "frame_above",
+    "function_modes",
     "own_buffers",
     "own_parameters",
     "tf32_switches",
@@ -29,6 +31,8 @@ PARSE_TO = "_parse_to"
 SET_GRAD_ENABLED = torch._C._set_grad_enabled
 SET_DATA: Callable[..., Any] = getattr(torch.Tensor.data, "__set__")  # noqa: B009 - a descriptor, though typed as a tensor
 """What `x.data = y` calls."""
+RUN_BACKWARD = "_engine_run_backward"
+"""The function through which `torch.autograd` calls its engine."""
 SCRIPT_CALLABLES: tuple[type, ...] = (torch._C.ScriptFunction, torch._C.ScriptMethod)
 RECURRENT: tuple[Callable[..., Any], ...] = tuple(
     getattr(torch._C._VariableFunctions, name) for name in ("gru", "rnn_tanh", "rnn_relu", "lstm")
@@ -50,6 +54,12 @@ def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
 def frame_above(depth: int) -> FrameType:
     """Return the frame `depth` calls above whoever calls this."""
     return sys._getframe(depth + 1)
+
+
+def function_modes() -> list[Any]:
+    """Return the function modes that are on, the innermost last."""
+    modes: list[Any] = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return modes
 
 
 class Tf32Switches(Protocol):
