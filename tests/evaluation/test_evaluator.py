@@ -223,6 +223,13 @@ async def test_a_backward_pass_may_name_the_device(court):
     assert outcome.status == "correct", outcome.summary
 
 
+@pytest.mark.parametrize(
+    "made", ["torch.cuda.FloatTensor(x.shape)", "x.new(x.shape)", "torch.Tensor(x.shape).cuda()"]
+)
+async def test_memory_of_a_size_is_made_by_legacy_constructors(court, made):
+    assert (await court.verdict(ADD, RIGHT.replace("torch.empty_like(x)", made))).status == "correct"
+
+
 async def test_memory_that_generated_code_allocates_is_looked_at_as_any_other(court):
     allocated = RIGHT.replace(
         "torch.empty_like(x)", "torch._C._dynamo.guards._empty_strided_cuda((n,), (1,), torch.float32)"

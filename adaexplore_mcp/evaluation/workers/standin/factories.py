@@ -11,6 +11,7 @@ from .memory import fill_growth, fill_result
 from .mode import DeviceMode, Handler
 from .places import moved
 from .tags import mark, tag_of
+from .tensortypes import gives_sizes
 
 __all__ = ["Factories"]
 
@@ -94,7 +95,7 @@ class Factories:
 
     def _fresh_like(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401
         result = self._like(func, args, kwargs)
-        holds_data = func is T.new and not all(type(size) is int for size in args[1:])
+        holds_data = func is T.new and not gives_sizes(args[1:])
         return result if holds_data else self.filled(result)
 
     def _resize_(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:  # noqa: ANN401

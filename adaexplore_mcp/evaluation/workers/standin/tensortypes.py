@@ -1,5 +1,6 @@
 """`torch.cuda.FloatTensor` and its kin: legacy names that are at once constructors, types and dtypes."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ import torch
 from .patches import Patches
 from .tags import retag, tag_of
 
-__all__ = ["CUDA_TYPE_PREFIX", "TensorType", "patch_tensor_types"]
+__all__ = ["CUDA_TYPE_PREFIX", "TensorType", "gives_sizes", "patch_tensor_types"]
 
 CUDA_TYPE_PREFIX = "torch.cuda."
 
@@ -25,6 +26,17 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
+def gives_sizes(args: tuple[Any, ...]) -> bool:
+    """Say whether a legacy constructor takes its arguments for sizes: integers or a `torch.Size`, not a list of them."""
+    return all(isinstance(size, Integral) for size in args) or isinstance(args[0], torch.Size)
+
+
+def _sizes(args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - any sequence of integers
+    if args and isinstance(args[0], torch.Size):
+        return args[0]
+    return args or (0,)
+
+
 class TensorType(type):
     """A legacy tensor type: `isinstance` asks for dtype and place, a call makes a tensor there."""
 
@@ -39,12 +51,21 @@ class TensorType(type):
             and bool(tag_of(instance)) is cls.on_device
         )
 
-    def __call__(cls, *args: Any) -> torch.Tensor:  # noqa: ANN401 - sizes or data, as torch takes them
-        """Make a tensor of the given sizes, or from the given data."""
-        if args and not all(isinstance(size, int) for size in args):
-            made = torch.tensor(args[0], dtype=cls.dtype)
+    def __call__(cls, *args: Any, size: Any = None, device: Any = None) -> torch.Tensor:  # noqa: ANN401, ARG002 - as torch takes them
+        """Make a tensor of the given sizes, or from the given data.
+
+        Raises:
+            TypeError: The data is a tensor of another type or place.
+        """
+        if size is not None or gives_sizes(args):
+            made = torch.empty(_sizes(args) if size is None else size, dtype=cls.dtype)
+        elif isinstance(args[0], torch.Tensor):
+            made = args[0].detach()
+            if made.dtype is not cls.dtype or tag_of(made) is (not cls.on_device):
+                msg = f"expected a tensor of type {cls.__module__}.{cls.__name__} (got {made.type()})"
+                raise TypeError(msg)
         else:
-            made = torch.empty(args or (0,), dtype=cls.dtype)
+            made = torch.tensor(args[0], dtype=cls.dtype)
         retag(made, cls.on_device)
         return made
 

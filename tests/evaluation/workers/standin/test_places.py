@@ -290,6 +290,35 @@ def test_legacy_tensor_types_are_constructors_types_and_names(standin):
     assert not x.type("torch.FloatTensor").is_cuda
 
 
+@pytest.mark.parametrize("name", ["FloatTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "BoolTensor"])
+def test_legacy_tensor_types_tell_sizes_from_data(standin, name):
+    kind = getattr(torch.cuda, name)
+    shape = torch.ones(2, 3).shape
+    made = [
+        kind(shape),
+        kind(2, 3),
+        kind(np.int64(2), np.int64(3)),
+        kind(size=(2, 3)),
+        kind(shape, device="cuda"),
+    ]
+    assert [(each.shape, each.device) for each in made] == [(shape, CUDA)] * len(made)
+    assert kind(torch.Size([])).shape == ()
+    assert kind().shape == (0,)
+    data = [kind((1, 0)), kind([1, 0]), kind(np.array([1, 0])), kind(kind([1, 0]))]
+    assert [(each.shape, each.device) for each in data] == [((2,), CUDA)] * len(data)
+    assert standin.fake or all(each.tolist() == [1, 0] for each in data)
+    with pytest.raises(TypeError, match=f"expected a tensor of type torch.cuda.{name}"):
+        kind(torch.ones(2, dtype=torch.int32))
+
+
+def test_new_takes_a_size_as_it_takes_integers(standin):
+    x = torch.ones(2, 3, device="cuda")
+    for made in (x.new(x.shape), x.new(2, 3), x.new(x.size())):
+        assert (made.shape, made.device) == (x.shape, CUDA)
+        assert standin.fake or made.isnan().all()
+    assert standin.fake or x.new((2, 3)).tolist() == [2.0, 3.0]
+
+
 def test_pinning_and_streams_of_tensors_are_accepted(standin):
     pinned = torch.ones(2).pin_memory()
     assert not pinned.is_cuda
