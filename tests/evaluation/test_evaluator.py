@@ -230,6 +230,22 @@ async def test_memory_of_a_size_is_made_by_legacy_constructors(court, made):
     assert (await court.verdict(ADD, RIGHT.replace("torch.empty_like(x)", made))).status == "correct"
 
 
+async def test_a_copy_of_libdevice_is_libdevice(court):
+    task = function(
+        "N = 96\ndef op(x, y):\n    return x * torch.exp(y)",
+        "[torch.randn(N, device=device), torch.randn(N, device=device)]",
+    )
+    copied = IMPORTS + textwrap.dedent("""
+        import importlib.util
+        spec = importlib.util.find_spec("triton.language.extra.libdevice")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        exp = module.exp
+    """)
+    outcome = await court.verdict(task, elementwise("x * exp(y)").replace(IMPORTS, copied))
+    assert outcome.status == "correct", outcome.summary
+
+
 async def test_memory_that_generated_code_allocates_is_looked_at_as_any_other(court):
     allocated = RIGHT.replace(
         "torch.empty_like(x)", "torch._C._dynamo.guards._empty_strided_cuda((n,), (1,), torch.float32)"

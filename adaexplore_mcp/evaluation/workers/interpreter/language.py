@@ -13,6 +13,7 @@ import functools
 import inspect
 import sys
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 
     from adaexplore_mcp.evaluation.workers.interpreter.builder import Builder
 
-__all__ = ["Statements", "patch_language"]
+__all__ = ["Statements", "patch_language", "resolved"]
 
 TRITON_FOLDER = f"{Path(triton.__file__).parent}/"
 INT32 = range(-(2**31), 2**31)
 REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 ATOMIC = "atomic_"
+LIBDEVICE = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
 COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -335,6 +337,16 @@ def _patch_libdevice(builder: Builder, library: Any) -> None:  # noqa: ANN401 - 
     for name, _ in inspect.getmembers(stubs, inspect.isfunction):
         refusal = _refusal(builder, f"libdevice.{name} has no CUDA function behind it")
         setattr(stubs, name, getattr(library, name, refusal))
+
+
+def resolved(value: Any) -> Any:  # noqa: ANN401 - what a name outside of a kernel holds
+    """Return libdevice, or its function, for one of a copy of the module: the compiler goes by the names of both."""
+    if isinstance(value, ModuleType):
+        name = getattr(value, "__name__", "")
+        return sys.modules[name] if name in LIBDEVICE else value
+    if isinstance(value, FunctionType) and value.__module__ in LIBDEVICE:
+        return getattr(sys.modules[value.__module__], value.__name__, value)
+    return value
 
 
 def _refusal(builder: Builder, sentence: str) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.findings import (
     NotInterpretable,
     candidate_frame,
 )
-from adaexplore_mcp.evaluation.workers.interpreter.language import Statements, patch_language
+from adaexplore_mcp.evaluation.workers.interpreter.language import Statements, patch_language, resolved
 from adaexplore_mcp.evaluation.workers.interpreter.regions import AddressSpace, place_of
 from adaexplore_mcp.evaluation.workers.interpreter.rewriting import rewrite
 from adaexplore_mcp.evaluation.workers.interpreter.versions import (
@@ -345,7 +345,7 @@ def _patch_interpreter(interpreter: Interpreter, statements: Statements) -> None
     stock.GridExecutor = Executor
     stock.InterpretedFunction.__call__ = call_function
     stock.InterpretedFunction.run = run
-    stock.FunctionRewriter.rewrite_ast = lambda self: rewrite(self.fn, helpers)
+    stock.FunctionRewriter.rewrite_ast = lambda self: rewrite(self.fn, helpers, resolved)
     stock.interpreter_builder = interpreter.builder
     stock.interpreter_semantic = interpreter.builder.semantic
     jit.JITFunction.run = compiled_run

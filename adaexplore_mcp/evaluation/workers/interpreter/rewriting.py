@@ -9,7 +9,8 @@ Python and Triton's language agree on most of the syntax. Where they do not, the
 * `.value` of a constexpr works although constants are plain Python objects here.
 
 The new function keeps the file, the line numbers, the globals, the closure cells, the defaults and the name
-of the old one; nothing is put into the candidate's module.
+of the old one; nothing is put into the candidate's module. Outer names that the compiler takes for something else than
+they hold, such as functions of a copy of libdevice, are variables of its own.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ class MissingSourceError(ValueError):
     """A kernel whose source cannot be read; the compiler refuses it too."""
 
 
-def rewrite(function: types.FunctionType, runtime: Mapping[str, Callable[..., Any]]) -> types.FunctionType:
+def rewrite(
+    function: types.FunctionType,
+    runtime: Mapping[str, Callable[..., Any]],
+    resolve: Callable[[Any], Any],
+) -> types.FunctionType:
     """Return the interpretable form of a kernel.
 
     Args:
         function: The undecorated function.
         runtime: The helpers that the rewritten code calls: `assign`, `truth`, `conjunction`, `disjunction`,
             `negation`, `again`, `chain`, `check`, `constant` and the LANGUAGE_BUILTINS.
+        resolve: Returns what the compiler takes the value of an outer name for.
 
     Raises:
         MissingSourceError: There is no source file with this function in it.
@@ -54,9 +60,16 @@ def rewrite(function: types.FunctionType, runtime: Mapping[str, Callable[..., An
     shadowed = set(function.__globals__) | set(function.__code__.co_freevars)
     helpers = {f"{PREFIX}{name}": value for name, value in runtime.items() if name not in LANGUAGE_BUILTINS}
     helpers |= {name: runtime[name] for name in LANGUAGE_BUILTINS if name not in shadowed}
+    named = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
+    helpers |= _replaced(
+        {name: function.__globals__[name] for name in named & set(function.__globals__)}, resolve
+    )
     # Both kinds of outer names become variables of an enclosing function, so that the compiler makes them
     # free ones.
-    outer = [*function.__code__.co_freevars, *helpers]
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    held = {name: cell.cell_contents for name, cell in cells.items() if cell != types.CellType()}
+    helpers = {name: value for name, value in helpers.items() if name not in cells} | _replaced(held, resolve)
+    outer = list(dict.fromkeys([*cells, *helpers]))
     module = ast.parse(f"def {PREFIX}factory(): pass")
     factory = module.body[0]
     assert isinstance(factory, ast.FunctionDef)
@@ -69,7 +82,6 @@ def rewrite(function: types.FunctionType, runtime: Mapping[str, Callable[..., An
     flags = function.__code__.co_flags & CO_FUTURE_ANNOTATIONS
     code = compile(module, filename, "exec", flags=flags, dont_inherit=True)
     code = _inner(_inner(code, f"{PREFIX}factory"), function.__name__)
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells |= {name: types.CellType(value) for name, value in helpers.items()}
     result = types.FunctionType(
         code.replace(
@@ -86,6 +98,11 @@ def rewrite(function: types.FunctionType, runtime: Mapping[str, Callable[..., An
     result.__module__ = function.__module__
     result.__qualname__ = function.__qualname__
     return result
+
+
+def _replaced(values: Mapping[str, Any], resolve: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return by name those values that stand for others."""
+    return {name: meant for name, value in values.items() if (meant := resolve(value)) is not value}
 
 
 def _inner(code: types.CodeType, name: str) -> types.CodeType:

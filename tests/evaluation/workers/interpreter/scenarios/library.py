@@ -1,6 +1,7 @@
 # ruff: noqa: N803  # kernels are written as kernels are: constants in capitals, one branch per operation
 """libdevice, tl.math and what leads out of the language."""
 
+import importlib.util
 import math
 
 import numpy as np
@@ -38,6 +39,46 @@ def libdevice_functions_are_float32():
     for row, want in zip(rows, expected, strict=False):
         assert torch.allclose(row, want, rtol=1e-6, atol=1e-6)
     assert torch.allclose(rows[7], x.exp(), rtol=1e-6)
+
+
+def _copy_of(name):
+    specification = importlib.util.find_spec(name)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+copy = _copy_of("triton.language.extra.libdevice")
+cuda_copy = _copy_of("triton.language.extra.cuda.libdevice")
+pow = copy.pow  # noqa: A001 - as a kernel that was made for several versions of Triton takes it
+rsqrt = cuda_copy.rsqrt
+
+
+def _with_a_copy_in_its_closure():
+    tanh, min = copy.tanh, copy.hypot  # noqa: A001 - named like a builtin
+
+    @triton.jit
+    def copied(x_ptr, out_ptr, N: tl.constexpr):
+        o = tl.arange(0, N)
+        x = tl.load(x_ptr + o)
+        tl.store(out_ptr + o, pow(x, 1.5))
+        tl.store(out_ptr + N + o, rsqrt(x))
+        tl.store(out_ptr + 2 * N + o, copy.log1p(x))
+        tl.store(out_ptr + 3 * N + o, tanh(x) if N > 1 else x)
+        tl.store(out_ptr + 4 * N + o, min(x, x))
+
+    return copied
+
+
+def functions_of_a_copy_of_libdevice_are_those_of_libdevice():
+    x = torch.rand(64, generator=torch.Generator().manual_seed(0)) + 0.1
+    out = torch.zeros(5, 64)
+    before = dict(globals())
+    with call():
+        _with_a_copy_in_its_closure()[(1,)](x, out, N=64)
+    assert globals() == before
+    for row, want in zip(out, [x**1.5, x.rsqrt(), x.log1p(), x.tanh(), x.hypot(x)], strict=True):
+        assert torch.allclose(row, want, rtol=1e-6, atol=1e-6)
 
 
 @triton.jit
