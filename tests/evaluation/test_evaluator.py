@@ -230,6 +230,32 @@ async def test_memory_of_a_size_is_made_by_legacy_constructors(court, made):
     assert (await court.verdict(ADD, RIGHT.replace("torch.empty_like(x)", made))).status == "correct"
 
 
+@pytest.mark.parametrize(
+    "registered",
+    [
+        pytest.param(
+            "@torch.library.custom_op('mine::added', mutates_args=(), device_types='cuda')\n"
+            "def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:\n    return right(x, y)\n"
+            "added.register_fake(lambda x, y: torch.empty_like(x))\n",
+            id="custom_op",
+        ),
+        pytest.param(
+            "library = torch.library.Library('mine', 'DEF')\n"
+            "library.define('added(Tensor x, Tensor y) -> Tensor')\n"
+            "library.impl('added', right, 'CUDA')\nadded = torch.ops.mine.added\n",
+            id="Library.impl",
+        ),
+    ],
+)
+async def test_a_candidates_own_operator_may_be_for_cuda_only(court, registered):
+    named = RIGHT.replace("torch.empty_like(x)", "torch.empty(n, device='cuda')")
+    own = f"{named}\nright = op\n{registered}\ndef op(x, y):\n    return added(x, y)\n"
+    outcome = await court.verdict(ADD, own)
+    assert outcome.status == "correct", outcome.summary
+    wrong = await court.verdict(ADD, own.replace("x + y", "x - y"))
+    assert (wrong.status, wrong.check) == ("incorrect", "values")
+
+
 async def test_a_copy_of_libdevice_is_libdevice(court):
     task = function(
         "N = 96\ndef op(x, y):\n    return x * torch.exp(y)",

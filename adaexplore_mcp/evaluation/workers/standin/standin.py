@@ -21,6 +21,7 @@ from .handlers import install_handlers
 from .ledger import Ledger, Refusal
 from .memory import Poison
 from .mode import DeviceMode
+from .operators import patch_operators
 from .patches import Patches
 from .precision import Autocast, Tf32
 from .streams import WORK, StreamContext
@@ -176,6 +177,7 @@ class StandIn:
         patch_cuda(patches, self._mode, self.target)
         patch_built(patches, self.ledger)
         patch_gradients(patches, self._mode)
+        patch_operators(patches, self._mode, fake=self.fake)
         patch_tensor_types(patches)
         patch_compilation(patches, self.ledger)
         patch_fake_tensors(patches, self._callers, self._mode.place_of, self.ledger)

@@ -18,6 +18,7 @@ __all__ = [
     "SET_GRAD_ENABLED",
     "Tf32Switches",
     "apply_to_module",
+    "fake_kernel",
     "frame_above",
     "function_modes",
     "own_buffers",
@@ -54,6 +55,11 @@ def own_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
 def frame_above(depth: int) -> FrameType:
     """Return the frame `depth` calls above whoever calls this."""
     return sys._getframe(depth + 1)
+
+
+def fake_kernel(operator: str) -> Any:  # noqa: ANN401 - a holder of torch's
+    """Return what was registered to tell shapes of an operator; None where nothing was."""
+    return torch._library.simple_registry.singleton.find(operator).fake_impl.kernel
 
 
 def function_modes() -> list[Any]:
