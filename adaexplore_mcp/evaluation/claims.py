@@ -100,7 +100,7 @@ class Failure:
     """What stopped a candidate's code.
 
     Args:
-        kind: syntax, import, exception, memory, exit, no_space or not_here; of a compilation also language, resources,
+        kind: syntax, import, exception, memory, exit, no_space, not_here or deadlock; of a compilation also language, resources,
             assembler, time, not_fakeable or no_folder (of the compiler's, to write into).
         phase: load, construct or run.
         type: Class of the exception.
@@ -147,7 +147,8 @@ class Finding:
         kernel: Its name.
         line: In the candidate's source, from 1.
         detail: One sentence.
-        atomics_used: The launch acted on what its atomics gave back, so a race may be synchronised by them.
+        atomics_used: The launch acted on what its atomics gave back, or waits for words that it reads anew, so a race may be
+            synchronised by them.
     """
 
     kind: str

@@ -98,6 +98,17 @@ def of_exception(failure: Failure) -> Decision:
                 "Free memory of the GPU, use another device, or register smaller sizes. The candidate is not to blame.",
                 check="memory",
             )
+        case "deadlock":
+            kernel = f" {failure.kernel}" if failure.kernel else ""
+            return Decision(
+                "timeout",
+                stage,
+                f"Timeout: kernel{kernel} never ends: {quoted(failure.message)} ({doing(stage)}).",
+                "Look at what the loop waits for, and at who writes it when; programs may wait for what others write before they "
+                "wait themselves.",
+                check="deadline",
+                error=error,
+            )
         case "not_here":
             return Decision(
                 "unsupported",

@@ -350,7 +350,7 @@ class Calls(WhoseWork):
             )
         except Decided:
             seen = self.seen
-            if seen.failure is not None and seen.failure.kind == "limit":
+            if seen.failure is not None and seen.failure.kind in {"limit", "deadlock"}:
                 seen.failure, seen.order_unknown = None, True
                 return
             if seen.mismatch is not None and not seen.mismatch.solid:

@@ -20,6 +20,7 @@ ADVICE = {
     "input_mutated": "Write into a new tensor; inputs may change only where the task says so.",
     "program_order": "A GPU runs programs in any order: let none rely on what an earlier one left.",
     "race": "Use atomics, or let one program write each address.",
+    "race of a reader": "Read it in a later launch, or wait for it in a while loop, by an atomic or a load with volatile=True.",
     "nonfinite": "Look for an overflow, a division by zero or an unmasked lane.",
     "output_overwritten": "Return a new tensor from every call.",
     "device": "Return tensors on the GPU.",
@@ -67,6 +68,8 @@ def advice(mismatch: Mismatch) -> str:
         )
     if mismatch.check == "out_of_bounds" and _all_lanes(str(mismatch.evidence.get("detail", ""))):
         return "No lane lies inside its tensor: look at strides and offsets."
+    if mismatch.check == "race" and " active lanes read what " in str(mismatch.evidence.get("detail", "")):
+        return ADVICE["race of a reader"]
     said = ADVICE.get(
         mismatch.check, "Compare with the reference at the element given, fix and submit again."
     )

@@ -731,7 +731,7 @@ CHECKS: Mapping[str, tuple[Subject, str]] = {
     "signal_sent": ("conduct", "You cannot send signals from a kernel."),
     "process_started": ("conduct", "You cannot start processes while a kernel is called."),
     "library_ops": ("conduct", "You cannot let torch do the work of a task that forbids library operators."),
-    "deadline": ("resource", "You cannot exceed the time limit: loops must end, and no program may wait for another."),
+    "deadline": ("resource", "You cannot exceed the time limit: loops must end, and what a program waits for must come."),
     "memory": ("resource", "You cannot allocate more memory than the device or the limit allows."),
     "exit": ("conduct", "You cannot end the process from a kernel's host code."),
     "signal": ("numeric", "You cannot make an access that ends the process."),

@@ -138,6 +138,30 @@ async def test_a_kernel_that_never_ends_is_a_timeout(court):
     assert (await court.verdict(ADD, endless, timeout_s=2.0)).status == "timeout"
 
 
+async def test_programs_that_wait_for_each_other_are_run_in_turns(court):
+    waiting = elementwise(
+        "x + y", before="flags = torch.zeros(2, dtype=torch.int32, device=x.device)"
+    ).replace(
+        "    y = tl",
+        "    p = tl.program_id(0)\n    if p == 0:\n        while tl.atomic_add(flags, 0) == 0:\n            pass\n"
+        "    tl.atomic_xchg(flags + 1 - p, 1)\n    y = tl",
+    )
+    waiting = waiting.replace("def kernel(", "def kernel(flags, ").replace("](x,", "](flags, x,")
+    outcome = await court.verdict(ADD, waiting)
+    assert outcome.status == "correct"
+    assert not outcome.facts.notes
+    outcome = await court.verdict(ADD, waiting.replace("if p == 0", "if p < 2"))
+    assert (outcome.status, outcome.check, outcome.error.type) == ("timeout", "deadline", "Deadlock")
+    assert "2 of its 2 programs wait, in a loop, for what no program is going to write" in outcome.summary
+
+
+async def test_who_reads_what_another_program_writes_is_told_how_to_wait(court):
+    passing_on = elementwise("y + tl.load(z_ptr + o - BLOCK, mask=(o >= BLOCK) & (o < n), other=0.0) + x")
+    outcome = await court.verdict(ADD, passing_on)
+    assert (outcome.status, outcome.check) == ("incorrect", "race")
+    assert "wait for it in a while loop" in outcome.next_step
+
+
 async def test_too_much_memory_is_out_of_memory(court):
     outcome = await court.verdict(ADD, elementwise("x + y", before="torch.ones(1 << 32)"))
     assert (outcome.status, outcome.check) == ("out_of_memory", "memory")

@@ -9,7 +9,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.workers.cost import largest_grids
-from adaexplore_mcp.evaluation.workers.interpreter import Call, Interpreter, KernelError, NotInterpretable
+from adaexplore_mcp.evaluation.workers.interpreter import (
+    Call,
+    Deadlock,
+    Interpreter,
+    KernelError,
+    NotInterpretable,
+)
 from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.spaces import HOST
 from adaexplore_mcp.evaluation.workers.standin import NotHere, StandIn
@@ -72,7 +78,9 @@ class InterpretingEngine:
         """Return the original in place of the interpreter's wrapper, and the kernel."""
         if not isinstance(error, KernelError):
             return error, {}
-        return error.__cause__ or error, {"kernel": error.kernel}
+        cause = error.__cause__ or error
+        decided = {"kind": "deadlock"} if type(cause) is Deadlock else {}
+        return cause, {"kernel": error.kernel, **decided}
 
     def _before_launch(self, kernel: str, arguments: Mapping[str, object]) -> None:
         """Note a launch, and refuse one on host memory, as Triton's launcher does.
@@ -143,3 +151,5 @@ class _Run:
     def refuse(self) -> None:
         if self._seen.refused:
             raise NotInterpretable(self._seen.uncovered[-1])
+        if self._seen.deadlock is not None:
+            raise KernelError("", "") from self._seen.deadlock

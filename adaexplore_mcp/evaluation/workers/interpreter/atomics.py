@@ -5,12 +5,14 @@ Lanes take effect in their order, one program after another: one of the orders t
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from adaexplore_mcp.evaluation.workers.interpreter.blocks import Block, Blocks
 from adaexplore_mcp.evaluation.workers.interpreter.handles import Handle, numpy_dtype
+from adaexplore_mcp.evaluation.workers.interpreter.memory import bits
 from adaexplore_mcp.evaluation.workers.interpreter.numbers import (
     Array,
     bfloat16_to_float32,
@@ -75,6 +77,7 @@ class Atomics(Blocks):
             operands = np.ascontiguousarray(values[chosen]).reshape(-1)
             update = _update_wide if dtype.itemsize >= 4 else _update_narrow
             before = update(operation, piece, operands, value.dtype.name)
+            self._count(piece, before)
             result[chosen] = before.reshape(piece.elements.shape)
         return Handle(result, value.dtype)
 
@@ -96,13 +99,24 @@ class Atomics(Blocks):
             for lanes in _distinct(index):
                 before[lanes] = memory[index[lanes]]
                 memory[index[lanes]] = np.where(before[lanes] == old[lanes], new[lanes], before[lanes])
+            self._count(piece, before)
             result[chosen] = before.reshape(piece.elements.shape)
         return Handle(result.view(value.data.dtype), value.dtype)
+
+    def _count(self, piece: Piece, before: Array) -> None:
+        """Count a read, and a change of memory where it may have been one."""
+        self.reads_anew += 1
+        if piece.region.hollow:
+            return
+        present = piece.region.view(before.dtype)
+        if not self.loops or (bits(present[piece.elements.reshape(-1)]) != bits(before)).any():
+            self.changes += 1
 
     def create_atomic_load(self, pointer: Handle, mask: Handle, *_: object) -> Handle:
         """Load without taking part in the search for races."""
         self.atomics_used, shared = True, self.shared
         self.shared = False
+        self.reads_anew += 1
         try:
             return self.create_masked_load(pointer, mask, None)
         finally:
@@ -118,17 +132,14 @@ class Atomics(Blocks):
             self.shared = shared
 
     def create_atomic_poll(self, pointer: Handle, expected: Handle, timeout: object, *_: object) -> Handle:
-        """Compare once: no other program can run meanwhile, so waiting would not help.
-
-        Raises:
-            NotInterpretable: The value is not there yet and the kernel would wait without limit.
-        """
-        present = self.create_atomic_load(pointer, Handle(np.ones(1, dtype=bool), tl.int1))
-        matched = present.data == expected.data
-        if not matched.all() and not isinstance(timeout, Handle):
-            sentence = "tl.atomic_poll waits for another program, and programs run one after another here"
-            raise self.recorder.refuse(sentence)
-        return Handle(matched, tl.int1)
+        """Wait for a value: without a limit as long as other programs go on, else compare once."""
+        self.may_be_ordered = True
+        while True:
+            present = self.create_atomic_load(pointer, Handle(np.ones(1, dtype=bool), tl.int1))
+            matched = present.data == expected.data
+            if matched.all() or isinstance(timeout, Handle):
+                return Handle(matched, tl.int1)
+            self.wait(sys._getframe())  # noqa: SLF001 - its callers' variables say whether it goes on
 
 
 def _update_wide(operation: str, piece: Piece, operands: Array, _name: str) -> Array:

@@ -1,7 +1,8 @@
 """What a run of interpreted kernels reports: launches, findings, places in the source, and errors.
 
 RuntimeError
-└── NotInterpretable       a feature without imitation: the kernel cannot be judged here, not its fault
+├── NotInterpretable       a feature without imitation: the kernel cannot be judged here, not its fault
+└── Deadlock               programs of a launch wait for each other without end
 InterpreterError           Triton's own
 └── KernelError            the kernel raised; __cause__ is the original, `kernel` the launched kernel
 ImportError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
+    "Deadlock",
     "Finding",
     "FindingKind",
     "KernelError",
@@ -60,6 +62,10 @@ _FOREIGN = tuple(
 
 class NotInterpretable(RuntimeError):  # noqa: N818 - not a fault: a limit of this interpreter
     """The kernel uses something that is not imitated; the message is one sentence that names it."""
+
+
+class Deadlock(RuntimeError):  # noqa: N818 - what it is called
+    """Programs of a launch wait for what none of them is going to write; the message says how many."""
 
 
 class KernelError(InterpreterError):  # type: ignore[misc]  # Triton is untyped
@@ -109,7 +115,8 @@ class Finding:
         detail: One sentence about the first time.
         count: How many times it happened, counted once per operation and program.
         atomics_used: Whether the launch had used atomics before, and acted on what one gave back or waited in
-            a loop: it may synchronise by them, in ways that a sequential run cannot see.
+            a loop, or read words anew and has a loop that may wait for them: it may synchronise by them, in
+            ways that a sequential run cannot see.
     """
 
     kind: FindingKind
@@ -152,6 +159,7 @@ class Call:
         narrow_types: Names of 16 and 8 bit float types that kernels loaded or converted to.
         uncovered: One sentence for each feature met that is not imitated or only in part.
         refused: Whether a kernel raised NotInterpretable, even if the candidate caught it.
+        deadlock: What the first kernel raised that never ends, even if the candidate caught it.
     """
 
     launches: list[Launch] = field(default_factory=list)
@@ -162,6 +170,7 @@ class Call:
     narrow_types: set[str] = field(default_factory=set)
     uncovered: list[str] = field(default_factory=list)
     refused: bool = False
+    deadlock: Deadlock | None = None
     _index: dict[tuple[str, str, str, int], Finding] = field(default_factory=dict, repr=False)
 
     def note(self, sentence: str) -> None:
@@ -174,6 +183,12 @@ class Call:
         self.refused = True
         self.note(sentence)
         return NotInterpretable(sentence)
+
+    def stop(self, sentence: str) -> Deadlock:
+        """Record that a launch never ends and return the exception to raise."""
+        error = Deadlock(sentence)
+        self.deadlock = self.deadlock or error
+        return error
 
     def seen(
         self, kind: FindingKind, kernel: str, file: str, line: int, *, atomics_used: bool = True

@@ -98,8 +98,11 @@ class Statements:
 
     def again(self, value: Any) -> bool:  # noqa: ANN401 - any value of a kernel
         """Return the condition of a while loop, in which a program may wait for another one."""
-        self._builder.may_be_ordered = True
-        return self.truth(value)
+        self._builder.may_be_ordered = self._builder.loops = True
+        goes_on = self.truth(value)
+        if goes_on:
+            self._builder.loop(sys._getframe(1))  # noqa: SLF001 - the kernel's variables say whether it only waits
+        return goes_on
 
     def conjunction(self, *operands: Callable[[], Any]) -> Any:  # noqa: ANN401 - a constant or a tensor
         """Return `a and b`: constants decide at once, tensors are combined lane by lane."""

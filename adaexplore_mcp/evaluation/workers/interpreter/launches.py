@@ -1,4 +1,4 @@
-"""Run the programs of a launch one after another, and keep the books of one call of a candidate."""
+"""Launch kernels as Triton does, and keep the books of one call of a candidate."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.findings import (
 from adaexplore_mcp.evaluation.workers.interpreter.language import Statements, patch_language, resolved
 from adaexplore_mcp.evaluation.workers.interpreter.regions import AddressSpace, place_of
 from adaexplore_mcp.evaluation.workers.interpreter.rewriting import rewrite
+from adaexplore_mcp.evaluation.workers.interpreter.turns import Abandoned, Turns
 from adaexplore_mcp.evaluation.workers.interpreter.versions import (
     check_versions,
     jit,
@@ -267,12 +268,17 @@ class Interpreter:
             builder.order = self._order.permutation(programs).tolist()
         builder.begin_launch(kernel.__name__, space, self.recorder, self.poison)
         builder.running = True
+
+        def program() -> None:
+            kernel(*positional, **named)
+            launch.programs += 1
+
         try:
-            for number in builder.order if sample is None else sample.order(kernel.__name__, launch.grid):
-                builder.grid_idx = place_of(number, launch.grid)
-                builder.program += 1
-                kernel(*positional, **named)
-                launch.programs += 1
+            if sample is None:
+                builder.turns = Turns(builder, builder.order, program)
+                builder.turns.run()
+            else:
+                self._run_some(sample, program, launch)
         except (NotInterpretable, MemoryError, triton.TritonError) as error:
             error.kernel = kernel.__name__  # type: ignore[union-attr]  # for `locate`
             raise
@@ -283,6 +289,17 @@ class Interpreter:
             builder.end_launch()
             builder.running = False
             launch.seconds = time.perf_counter() - started
+
+    def _run_some(self, sample: Sample, program: Callable[[], None], launch: Launch) -> None:
+        """Run what a sample chooses; a program that waits for another one ends there, for nothing is ever written."""
+        builder = self.builder
+        for number in sample.order(launch.kernel, launch.grid):
+            builder.grid_idx = place_of(number, launch.grid)
+            builder.program += 1
+            try:
+                program()
+            except Abandoned:
+                sample.cut_short.add(launch.kernel)
 
     def _check_options(self, kernel: str, options: dict[str, Any]) -> None:
         for name in options:

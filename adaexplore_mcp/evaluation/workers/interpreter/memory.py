@@ -8,6 +8,7 @@ storage: 2 us for 1,024 lanes against 28 us of the stock interpreter's loop, whi
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,13 +28,19 @@ from adaexplore_mcp.evaluation.workers.interpreter.regions import (
     Region,
     place_of,
 )
-from adaexplore_mcp.evaluation.workers.interpreter.versions import stock
+from adaexplore_mcp.evaluation.workers.interpreter.turns import Abandoned
+from adaexplore_mcp.evaluation.workers.interpreter.versions import ir, stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FrameType
 
-__all__ = ["Memory"]
+    from adaexplore_mcp.evaluation.workers.interpreter.turns import Turns
 
+__all__ = ["Memory", "bits"]
+
+READ_ANEW = ("cv", ir.CACHE_MODIFIER.CV)
+"""Cache modifiers of loads that are to see what others wrote meanwhile, in the words of Triton 3.9 and of those before."""
 VERBS: dict[FindingKind, str] = {
     "out_of_bounds_load": "read",
     "out_of_bounds_store": "write",
@@ -59,21 +66,30 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
     """Loads, stores and atomics of one launch."""
 
     order: Sequence[int] = ()
-    """Linear numbers of the launch's programs, in the order in which they run."""
+    """Linear numbers of the launch's programs, in the order in which they begin."""
+    turns: Turns | None = None
+    """Who runs them; None where those that wait are given up."""
 
     def begin_launch(self, kernel: str, space: AddressSpace, recorder: Call, poison: str) -> None:
         """Forget the last launch. The grid must have been set; `program` counts the programs from one."""
         self.program = 0
+        self.reads_anew = self.changes = 0
+        self._read_anew_before = self._changes_before = 0
+        self._in_the_end: dict[tuple[str, int], tuple[tuple[int, int, int], str]] = {}
         self.kernel = kernel
         self.space = space
         self.recorder = recorder
         self.poison = poison
-        self.atomics_used = self.may_be_ordered = False
+        self.atomics_used = self.may_be_ordered = self.flags_read = self.loops = False
         self.shared = int(np.prod(self.grid_dim)) > 1
 
     def end_launch(self) -> None:
-        """Let go of the shadows, which may be large."""
+        """Tell what only the end decides, and let go of the shadows, which may be large."""
+        for (file, line), (program, detail) in self._in_the_end.items():
+            self._record("race", file, line, program, partial(str, detail), ordered=self.loops)
+        self._in_the_end = {}
         self.space = AddressSpace(())
+        self.turns = None
 
     # ---- reports
 
@@ -85,16 +101,48 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
             detail: Returns the sentence.
             one_access: It lies within one access of one program, which nothing orders.
         """
-        file, line = candidate_frame()
-        ordered = self.atomics_used and self.may_be_ordered and not one_access
+        by_flags = self.flags_read and self.loops
+        ordered = (by_flags or (self.atomics_used and self.may_be_ordered)) and not one_access
+        self._record(kind, *candidate_frame(), self.grid_idx, detail, ordered=ordered)
+
+    def _record(
+        self,
+        kind: FindingKind,
+        file: str,
+        line: int,
+        program: tuple[int, int, int],
+        detail: Callable[[], str],
+        *,
+        ordered: bool,
+    ) -> None:
         if not self.recorder.seen(kind, self.kernel, file, line, atomics_used=ordered):
-            self.recorder.add(
-                Finding(kind, self.kernel, file, line, self.grid_idx, detail(), atomics_used=ordered)
-            )
+            self.recorder.add(Finding(kind, self.kernel, file, line, program, detail(), atomics_used=ordered))
 
     def act_on_answer(self) -> None:
         """Note that a program acts on what an atomic operation gave back: what it does then may be ordered."""
         self.may_be_ordered = True
+
+    def loop(self, frame: FrameType) -> None:
+        """Let other programs run where this one spins: since the loop's last turn it read anew, and changed nothing.
+
+        Args:
+            frame: Of the loop.
+
+        Raises:
+            Abandoned: Where waiting programs are given up, and where another one raised.
+        """
+        if self.turns is not None and self.turns.over:
+            raise Abandoned
+        spins = self.reads_anew != self._read_anew_before and self.changes == self._changes_before
+        if spins:
+            self.wait(frame)
+        self._read_anew_before, self._changes_before = self.reads_anew, self.changes
+
+    def wait(self, frame: FrameType) -> None:
+        """Let other programs run; raises as `loop` does."""
+        if self.turns is None:
+            raise Abandoned
+        self.turns.wait(frame)
 
     def _program_name(self, number: int) -> str:
         if number == MANY:
@@ -190,7 +238,7 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
 
     # ---- races
 
-    def _check_load(self, piece: Piece, size: int) -> None:
+    def _check_load(self, piece: Piece, size: int, *, flag: bool) -> None:
         region, program = piece.region, self.program
         if program == 1:
             if not region.stored and region.early_lanes < EARLY_READ_LIMIT_LANES:
@@ -207,7 +255,7 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
             return
         writers = shadow.foreign_writer(piece.elements, program)
         if writers is not None:
-            self._report_race(region, writers, "read", "stored")
+            self._report_race(region, writers, "read", "stored", flag=flag)
         shadow.record_read(piece.elements, program)
 
     def _check_store(self, piece: Piece, values: Array) -> None:
@@ -227,13 +275,13 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
         ):
             if others is not None:
                 present = region.view(values.dtype)[piece.elements]
-                different = (others != 0) & (_bits(present) != _bits(values))
+                different = (others != 0) & (bits(present) != bits(values))
                 if different.any():
                     self._report_race(region, np.where(different, others, 0), "store another value over", did)
                     break
         shadow.writers[piece.elements] = program
 
-    def _report_race(self, region: Region, others: Array, verb: str, did: str) -> None:
+    def _report_race(self, region: Region, others: Array, verb: str, did: str, *, flag: bool = False) -> None:
         def detail() -> str:
             lanes = np.flatnonzero(others)
             other = self._program_name(int(others.reshape(-1)[lanes[0]]))
@@ -242,11 +290,14 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
                 "in the same launch"
             )
 
-        self.report("race", detail)
+        if flag and not self.loops:  # the loop that waits for it may follow
+            self._in_the_end.setdefault(candidate_frame(), (self.grid_idx, detail()))
+        else:
+            self.report("race", detail)
 
     def _check_duplicates(self, piece: Piece, values: Array) -> None:
         """Look for lanes of one store that wrote different values to one address; call after writing."""
-        lost = _bits(piece.region.view(values.dtype)[piece.elements]) != _bits(values)
+        lost = bits(piece.region.view(values.dtype)[piece.elements]) != bits(values)
         if lost.any():
             self.report(
                 "race",
@@ -258,6 +309,10 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
             )
 
     # ---- loads and stores
+
+    def get_cache_policy(self, modifier: object, _eviction: object) -> object:
+        """Return what matters of a cache policy: `.cv` reads anew, `.cg` only says from which cache."""
+        return modifier
 
     def create_load(self, pointer: Handle, *options: object) -> Handle:
         """Load every lane."""
@@ -271,8 +326,10 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
         self, pointer: Handle, mask: Handle | None, other: Handle | None, *options: object
     ) -> Handle:
         """Load the lanes of the mask; the others get `other`, or poison."""
-        if options and options[-1] is True:  # volatile: a flag that another program sets
-            self.may_be_ordered = True
+        flag = bool(options) and (options[-1] is True or options[0] in READ_ANEW)
+        if flag:  # that another program may set
+            self.may_be_ordered = self.flags_read = True
+            self.reads_anew += 1
         dtype = pointer.dtype.element_ty
         array_dtype = numpy_dtype(dtype)
         if dtype.name in NARROW_FLOATS:
@@ -280,7 +337,7 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
         pieces = self._pieces("out_of_bounds_load", pointer, None if mask is None else mask.data)
         if self.shared:
             for piece in pieces:
-                self._check_load(piece, array_dtype.itemsize)
+                self._check_load(piece, array_dtype.itemsize, flag=flag)
         if len(pieces) == 1 and pieces[0].lanes is None:
             return Handle(pieces[0].region.view(array_dtype)[pieces[0].elements], dtype)
         result = np.empty(pointer.data.shape, dtype=array_dtype)
@@ -305,6 +362,7 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
 
     def create_masked_store(self, pointer: Handle, value: Handle, mask: Handle | None, *_: object) -> None:
         """Store the lanes of the mask."""
+        self.changes += 1
         dtype = numpy_dtype(pointer.dtype.element_ty)
         lanes = value.data if value.data.dtype == dtype else value.data.view(dtype)
         if lanes.shape != pointer.data.shape:
@@ -326,6 +384,6 @@ class Memory(stock.InterpreterBuilder):  # type: ignore[misc]  # Triton is untyp
         return Handle(pointer.data + steps.view(np.uint64), pointer.dtype, getattr(pointer, "origin", None))
 
 
-def _bits(values: Array) -> Array:
+def bits(values: Array) -> Array:
     """Return the bit patterns, so that NaN equals itself and -0.0 differs from 0.0."""
     return values.view(np.dtype(f"u{values.dtype.itemsize}"))
