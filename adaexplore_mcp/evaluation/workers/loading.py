@@ -54,7 +54,7 @@ def load_candidate(
     path = folder / FILE_NAME
     text, encoding = _decoded(source, str(path))
     changed: list[str] = []
-    for mapping in changes:
+    for mapping in filter(None, changes):
         try:
             text, keys = sizes.replace(text, mapping, strict=False)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -121,6 +121,7 @@ class _Finder:
         # The tokenizer breaks lines here only; str.splitlines also breaks at form feeds and others.
         breaks = [match.end() for match in re.finditer(r"\r\n|\r|\n", text)]
         self._text = text
+        self._ascii = text.isascii()
         self._starts = [0, *breaks]
         self._known: dict[str, Scalar] = {}
         self._uses: Counter[str] = Counter()
@@ -185,6 +186,8 @@ class _Finder:
     def _offset(self, line: int, column: int) -> int:
         """Turn a line and a column, which syntax trees count in UTF-8 bytes, into a character offset."""
         start = self._starts[line - 1]
+        if self._ascii:
+            return start + column
         # A character has at least one byte, so this slice holds all of `column` bytes.
         return start + len(self._text[start : start + column].encode()[:column].decode())
 

@@ -1,5 +1,6 @@
 import ast
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -179,3 +180,10 @@ def test_spans_hold_what_the_constant_evaluates_to(text):
 @pytest.mark.parametrize("expression", [" + ".join(["8"] * 1500), "rand(" + " + ".join(["N"] * 1500) + ")"])
 def test_an_expression_as_deep_as_no_size_is_looked_into_so_far_only(expression):
     assert keys(f"N = 8\nM = {expression}\nK = 4\n").items() >= {"N": 8, "K": 4}.items()
+
+
+def test_a_long_line_of_many_numbers_is_gone_through_once():
+    started = time.process_time()
+    constants = find(f"X = ['{'-' * 4_000_000}', {'12345, ' * 20_000}]\n")
+    assert time.process_time() - started < 5
+    assert len(constants) == 20_000
