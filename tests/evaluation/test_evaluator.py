@@ -162,6 +162,20 @@ async def test_who_reads_what_another_program_writes_is_told_how_to_wait(court):
     assert "wait for it in a while loop" in outcome.next_step
 
 
+async def test_host_code_may_size_its_launches_by_the_compiled_kernel(court):
+    asking = elementwise(
+        "x + y",
+        before="compiled = kernel.warmup(x, y, torch.empty_like(x), x.numel(), BLOCK=BLOCK, grid=(1,)); "
+        "compiled._init_handles(); assert 65536 // (compiled.n_regs * 32 * compiled.metadata.num_warps) > 0",
+    ).replace(
+        "kernel[(triton.cdiv(n, BLOCK),)](x, y, z, n, BLOCK=BLOCK)",
+        "compiled[(triton.cdiv(n, BLOCK), 1, 1)](x, y, z, n, BLOCK)",
+    )
+    outcome = await court.verdict(ADD, asking)
+    assert outcome.status == "correct"
+    assert any("n_regs of the compiled kernel" in each for each in outcome.scope.not_covered)
+
+
 async def test_too_much_memory_is_out_of_memory(court):
     outcome = await court.verdict(ADD, elementwise("x + y", before="torch.ones(1 << 32)"))
     assert (outcome.status, outcome.check) == ("out_of_memory", "memory")

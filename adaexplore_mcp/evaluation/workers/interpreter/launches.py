@@ -18,6 +18,7 @@ from adaexplore_mcp.evaluation.workers.interpreter.arguments import (
     tensors_in,
 )
 from adaexplore_mcp.evaluation.workers.interpreter.builder import Builder
+from adaexplore_mcp.evaluation.workers.interpreter.compiled import CompiledKernel
 from adaexplore_mcp.evaluation.workers.interpreter.driver import DEFAULT_DEVICE_PROPERTIES, install_driver
 from adaexplore_mcp.evaluation.workers.interpreter.findings import (
     Call,
@@ -65,22 +66,6 @@ LAUNCH_OPTIONS = frozenset(
     ]
 )
 """Keywords that a launch takes beside the kernel's parameters and the backend's options."""
-
-
-class CompiledKernel:
-    """What a launch returns in place of a compiled kernel; every question about machine code is refused."""
-
-    def __init__(self, recorder: Call, kernel: str) -> None:
-        self._recorder = recorder
-        self._kernel = kernel
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never returns
-        if name.startswith("__"):
-            raise AttributeError(name)
-        sentence = (
-            f"the compiled form of {self._kernel} was asked for its {name}: there is none in the interpreter"
-        )
-        raise self._recorder.refuse(sentence)
 
 
 class Interpreter:
@@ -225,7 +210,13 @@ class Interpreter:
         signature = signature_of(kernel)
         options = {name: kwargs.pop(name) for name in list(kwargs) if name not in signature.names}
         self._check_options(kernel.__name__, options)
-        result = CompiledKernel(self.recorder, kernel.__name__)
+        known = {name: options[name] for name in options if name in vars(self.builder.base_options)}
+        result = CompiledKernel(
+            self.recorder,
+            kernel.__name__,
+            {**vars(self.builder.base_options), **known},
+            lambda grid, *arguments: self.launch(kernel, grid, (), arguments, dict(known)),
+        )
         bound = signature.bind(args, kwargs)
         if options.get("warmup"):
             return result
@@ -240,7 +231,6 @@ class Interpreter:
         self.recorder.launches.append(launch)
         if self._omission.takes(kernel.__name__, extents):
             return result
-        known = {name: options[name] for name in options if name in vars(self.builder.base_options)}
         # The candidate's torch modes (counting, device stand-ins) must not see the interpreter's own use of
         # torch.
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), np.errstate(all="ignore"):  # noqa: SLF001 - the only way to step out of a mode that someone else entered

@@ -227,14 +227,26 @@ def a_hook_sees_the_arguments_before_each_launch():
     assert len(recorder.launches) == 1
 
 
-def questions_about_the_compiled_kernel_are_not_interpretable():
+def questions_about_the_compiled_kernel_are_answered_and_said_to_be():
+    y = torch.zeros(32)
     with call() as recorder:
-        compiled = fill[(1,)](torch.zeros(16), 1.0, 16)
-        expect(NotInterpretable, lambda: compiled.n_regs)
-        warmed = fill.warmup(torch.zeros(16), 1.0, 16, grid=(1,)) if hasattr(fill, "warmup") else compiled
-        expect(NotInterpretable, lambda: warmed.asm)
+        warmed = fill.warmup(y, 1.0, 32, grid=(1,), num_warps=8) if hasattr(fill, "warmup") else None
+        for compiled in filter(None, (warmed, fill[(1,)](y, 1.0, 16, num_warps=8))):
+            compiled._init_handles()
+            assert compiled.metadata.num_warps == 8
+            assert not recorder.uncovered
+            assert compiled.metadata.shared > 0
+            assert (compiled.n_regs > 0, compiled.n_spills, compiled.name) == (True, 0, "fill")
+            assert len(compiled.asm["ptx"]) == 0
+            compiled[(2, 1, 1)](y, 3.0, 32, 16)
+            assert y.tolist() == [3.0] * 32
+            recorder.uncovered.clear()
+        assert compiled.n_regs
+        assert "n_regs of the compiled fill" in recorder.uncovered[0]
+        assert not recorder.refused
+        expect(NotInterpretable, lambda: compiled.packed_metadata)
+        expect(NotInterpretable, lambda: compiled.metadata.tmem_size)
     assert recorder.refused
-    assert len(recorder.launches) == 1
 
 
 @triton.jit
