@@ -31,7 +31,7 @@ OF_TORCH_CUDA = (
 
 def patch_built(patches: Patches, ledger: Ledger) -> None:
     """Add what is lacking until `patches` are undone; `torch.cuda` has been patched."""
-    patches.replace(torch.version, "cuda", CUDA_VERSION)
+    patches.replace(torch.version, "cuda", torch.version.cuda or CUDA_VERSION)
     _patch_bindings(patches, ledger)
     _patch_allocation(patches, ledger)
     _patch_interface(patches)
