@@ -352,7 +352,7 @@ class SourceClaim:
     """What a candidate's source shows. Read before any of it ran, so it is no claim of the candidate's.
 
     Args:
-        kernels: Line of each Triton kernel that no other one calls.
+        kernels: Line of each Triton kernel that no other one calls and that returns nothing.
         signs: What a reader should look at.
         narrow: Whether anything in it may compute in less than float32, or hides what it computes.
     """

@@ -110,14 +110,16 @@ def _who_did_it(
     if not launches:
         did = f": torch did the work ({', '.join(operators[:4])})" if operators else ""
         yield f"No kernel of its own was launched{did}."
-    elif result.compilation.compiled and full.programs == 0:
+    elif result.compilation.compiled and full.launches and not full.programs and not numerics.facts.programs:
         yield "Its launches have empty grids: they run nothing."
     if numerics.facts.to_host > HOST_ELEMENTS:
         yield f"A call brings {numerics.facts.to_host:,} elements to the host."
     if numerics.unused:
+        without = f"ithout the launches of {', '.join(numerics.unused)} its outputs are right all the same"
         yield (
-            f"Without the launches of {', '.join(numerics.unused)} its outputs are right all the same: they do not "
-            "rest on what is written there."
+            f"At reduced sizes {result.sizes} w{without}: at full size they may rest on what is written there."
+            if result.reduced
+            else f"W{without}: they do not rest on what is written there."
         )
     if idle := [name for name in numerics.source.kernels if name not in _ran(result, launches)]:
         line = numerics.source.kernels[idle[0]]

@@ -223,7 +223,8 @@ def scope(results: Sequence[WorkloadResult], environment: Environment) -> Scope:
     gpu = results[-1].gpu
     not_covered = list(NOT_COVERED if gpu is None else NOT_COVERED_ON_GPU)
     for result in results:
-        not_covered += result.numerics.facts.uncovered
+        where = f" (at reduced sizes {result.sizes})" if result.reduced else ""
+        not_covered += [f"{each}{where}" for each in result.numerics.facts.uncovered]
         if result.reduced and not result.compilation.faked and result.compilation.compiled:
             not_covered.append(
                 "compilation at full size: host code looks at values, so smaller sizes were used"

@@ -364,6 +364,10 @@ def _of_skeleton(seen: Observation, message: str) -> Fingerprint:
         if checks:
             text = "You cannot call a candidate with inputs that its own checks refuse."
             return Fingerprint("own_check", "host", "host", text)
+        if seen.kernel and seen.stage == "run":
+            return Fingerprint(
+                "other", f"kernel:{kind}", "language", f"You cannot write a Triton kernel that raises {kind}."
+            )
         where = "at a launch" if seen.stage == "launch" else "in host code"
         subject: Subject = "launch" if seen.stage == "launch" else "host"
         return Fingerprint(

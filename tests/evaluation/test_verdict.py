@@ -313,6 +313,25 @@ def test_facts_name_what_a_reader_should_know():
         assert part in notes
 
 
+def test_what_was_seen_at_reduced_sizes_is_said_to_be():
+    seen = numerics(unused=["k"])
+    seen.facts.uncovered.append("a false hint")
+    assert "Without the launches of k" in " ".join(outcome(seen).facts.notes)
+    found = outcome(seen, edits=REDUCED)
+    assert "At reduced sizes N=64 without the launches of k" in " ".join(found.facts.notes)
+    assert any(each.startswith("a false hint (at reduced sizes") for each in found.scope.not_covered)
+
+
+def test_launches_are_said_to_run_nothing_only_where_some_were_seen():
+    for programs, launches, empty in ((0, {"k": 1}, True), (0, {}, False), (4, {"k": 1}, False)):
+        seen = NumericsReport(
+            stage="done", passed=PASSED, facts=CallFacts(launches={"k": 1}, programs=programs)
+        )
+        full = compiled(facts=CallFacts(launches=launches, programs=0))
+        notes = " ".join(outcome(seen, full).facts.notes)
+        assert ("empty grids" in notes) is empty, (programs, launches)
+
+
 def test_judging_stops_at_the_first_workload_that_fails_and_names_it():
     plan = Plan(workload=Workload(name="small"))
     good = WorkloadResult(plan, {}, numerics(), compiled())

@@ -174,6 +174,13 @@ def test_what_raises_where_it_is_imported_is_not_about_inputs():
     assert wording(fingerprint_of(seen)) == "You cannot raise where a candidate is imported."
 
 
+def test_what_a_kernel_raises_is_not_said_of_host_code():
+    inside = Observation(stage="run", type="TypeError", message="cannot convert None", kernel="f")
+    assert "a Triton kernel that raises TypeError" in wording(fingerprint_of(inside))
+    outside = Observation(stage="run", type="TypeError", message="cannot convert None")
+    assert "in host code what raises TypeError" in wording(fingerprint_of(outside))
+
+
 def test_words_before_a_compilers_message_do_not_hide_it():
     found = compiled("zeros(): at index 0: Shape element 0 must be a power of 2")
     assert found.kind == "shape_power"

@@ -68,7 +68,7 @@ def signs_of(source: bytes) -> Signs:
         source: As it was submitted. What is no Python shows nothing here: importing it says why.
 
     Returns:
-        `kernels`: line by name of each Triton kernel that no other one calls; `signs`: `kind`, `line` and `what`; `narrow`:
+        `kernels`: line by name of each Triton kernel that no other one calls, and that returns nothing; `signs`: `kind`, `line` and `what`; `narrow`:
         whether anything in it may compute in less than float32, or hides what it computes.
     """
     if len(source) > LONGEST_BYTES:
@@ -100,14 +100,18 @@ class _Reader:
         )
 
     def entry_kernels(self) -> dict[str, int]:
-        """Return the kernels that can be launched only: no other kernel calls them."""
+        """Return the kernels that can be launched only: no other kernel calls them, and they return nothing."""
         called = {
             name
             for kernel in self._kernels.values()
             for name in _names(kernel)
             if name in self._kernels and name != kernel.name
         }
-        return {name: node.lineno for name, node in self._kernels.items() if name not in called}
+        return {
+            name: node.lineno
+            for name, node in self._kernels.items()
+            if name not in called and not any(map(_returns, ast.walk(node)))
+        }
 
     def signs(self) -> Iterator[dict[str, Any]]:
         """Yield what a reader should look at, in order of lines, one of a kind and line."""
@@ -241,6 +245,13 @@ def _narrow(node: ast.AST) -> bool:
 
 
 # --- syntax ----------------------------------------------------------------------------------------------
+
+
+def _returns(node: ast.AST) -> bool:
+    """Tell whether a statement returns a value, as only functions do that kernels call."""
+    return isinstance(node, ast.Return) and not (
+        node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
+    )
 
 
 def _is_jit(decorator: ast.expr) -> bool:

@@ -43,6 +43,21 @@ def test_kernels_are_those_that_no_other_one_calls():
     assert shown("")["kernels"] == {"kernel": 11, "spare": 15}
 
 
+def test_what_returns_a_value_is_no_kernel():
+    helpers = """
+        @triton.jit
+        def half(x):
+            return x / 2
+
+        @triton.jit
+        def nothing(x):
+            if x == 0:
+                return
+            return None
+    """
+    assert list(shown(helpers)["kernels"]) == ["kernel", "spare", "nothing"]
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -130,6 +130,11 @@ HINTS: tuple[Hint, ...] = (
         leads=True,
     ),
     Hint(
+        _says(r"tensor of rank 0", _subscript(ast.Load)),
+        "a scalar cannot be indexed, sliced or given axes: it takes part in operations on blocks as it is",
+        leads=True,
+    ),
+    Hint(
         _subscript(ast.Load),
         "a block cannot be indexed or sliced: only None and : are allowed as an index. Load the part you need "
         "from memory, select it with tl.where and a reduction, or use tl.gather",

@@ -30,6 +30,7 @@ WRONG = {
     "lambda": ("f = lambda v: v * 2  # here\nx = f(x)", ["lambda", "@triton.jit"]),
     "a slice of a block": ("x = x[0:64]  # here", ["index"]),
     "an element of a block": ("x = x + x[n]  # here", ["cannot be indexed"]),
+    "an axis of a scalar": ("x = x + n[None, :]  # here", ["a scalar cannot be indexed"]),
     "an assignment to an element": ("y_ptr[o] = x  # here", ["tl.store"]),
     "a runtime bound": ("x += tl.arange(0, n)  # here", ["constexpr"]),
     "a float bound": ("x += tl.arange(0, BLOCK / 2)  # here", ["arange", "//"]),
