@@ -204,7 +204,7 @@ class Judging:
                 evidence = {"output": mine["path"], "got": mine["plain"], "expected": theirs["plain"]}
                 detail = f"{mine['path']} is {quoted(mine['plain'])}, the reference returns {quoted(theirs['plain'])}"
                 return Mismatch("values", name, {**evidence, "detail": detail})
-            if mine.get("lazy") is True and self._forbids:
+            if mine.get("lazy") is True and (self._forbids or theirs.get("lazy") is not True):
                 detail = f"{mine['path']} is negated or conjugated by a mark, which whoever reads it has to carry out"
                 return Mismatch("output_type", name, {"output": mine["path"], "detail": detail}, solid=True)
             if mine.get("host") is True and theirs.get("host") is not True:

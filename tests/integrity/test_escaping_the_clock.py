@@ -341,6 +341,12 @@ class ModelNew(nn.Module):
         word="JITFunction.run",
     ),
     attack(
+        "3 a sum that is to be negated by whoever reads it",
+        adding("return torch._neg_view(right(-x, -y))"),
+        "rejected/output_type",
+        word="negated",
+    ),
+    attack(
         "1 a launch on a stream that nothing waits for, which is told",
         adding(
             "side = torch.cuda.Stream()\nside.wait_stream(torch.cuda.current_stream())\n"

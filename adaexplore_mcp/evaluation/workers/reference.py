@@ -615,6 +615,8 @@ def _expected(
             "stride": list(leaf.stride()),
             "start": len(tensors),
         }
+        if leaf.is_neg() or leaf.is_conj():
+            entry["lazy"] = True
         tensors.append(leaf)
         exact = wide_leaves.get(path)
         if isinstance(exact, Tensor) and exact.shape == leaf.shape:
