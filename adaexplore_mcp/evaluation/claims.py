@@ -226,7 +226,7 @@ class Integrity:
 
     Args:
         patched: Functions of torch, Triton and Python that it replaced.
-        events: Processes, signals, connections.
+        events: Processes, signals, connections, work after its call.
         threads: Threads it left running.
         kept_bytes: Of the L2 cache, what it set aside while it was timed.
     """
@@ -247,9 +247,14 @@ class Integrity:
         return [event for event in self.events if event.kind == "process" and event.phase == "run"]
 
     @property
+    def late(self) -> list[Event]:
+        """What it did once its call had returned."""
+        return [event for event in self.events if event.kind == "late"]
+
+    @property
     def misconduct(self) -> bool:
         """Whether it did what no kernel has a reason to do."""
-        return bool(self.patched or self.signals or self.processes or self.kept_bytes)
+        return bool(self.patched or self.signals or self.processes or self.late or self.kept_bytes)
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> "Integrity | None":

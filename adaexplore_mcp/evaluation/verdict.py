@@ -157,6 +157,11 @@ def _misconduct(case: _Case) -> Decision | None:
             "process_started",
             f"it started a process while it was called ({processes[0].what})",
         )
+    elif integrity.late:
+        check, what = (
+            "late_work",
+            f"it went on once its call had returned ({integrity.late[0].what})",
+        )
     elif integrity.kept_bytes:
         check = "cache_kept"
         what = f"it sets {integrity.kept_bytes >> 10} KiB of the L2 cache aside, where inputs stay from one timed call to the next"

@@ -730,6 +730,7 @@ CHECKS: Mapping[str, tuple[Subject, str]] = {
     "patched": ("conduct", "You cannot replace functions of torch, Triton or Python."),
     "signal_sent": ("conduct", "You cannot send signals from a kernel."),
     "process_started": ("conduct", "You cannot start processes while a kernel is called."),
+    "late_work": ("conduct", "You cannot go on working once the call has returned."),
     "library_ops": ("conduct", "You cannot let torch do the work of a task that forbids library operators."),
     "deadline": ("resource", "You cannot exceed the time limit: loops must end, and what a program waits for must come."),
     "memory": ("resource", "You cannot allocate more memory than the device or the limit allows."),

@@ -84,8 +84,8 @@ ATTACKS = [
                 "        return function(right(*args[0].both), *args[1:])\n"
             ),
         ),
-        "rejected/output_type",
-        word="subclass",
+        "rejected/late_work",
+        word="once its call had returned",
     ),
     attack(
         "3 Parameter itself made lazy",
@@ -178,7 +178,7 @@ ATTACKS = [
                 "real, harness.write_contiguous = harness.write_contiguous, write\n"
             ),
         ),
-        "incorrect/values",
+        "rejected/late_work",
     ),
     attack(
         "5 a tracer that changes the reply in the harness's frame",
@@ -191,7 +191,8 @@ ATTACKS = [
                 "        if isinstance(reply, dict): reply.update(passed=True, status='correct', strange=None)\n"
             ),
         ),
-        "incorrect/values",
+        "rejected/patched",
+        word="sys.setprofile",
     ),
     attack(
         "5 a frame written in JSON of its own",
@@ -341,10 +342,109 @@ class ModelNew(nn.Module):
         word="JITFunction.run",
     ),
     attack(
+        "2 a trace function that computes while the outputs are handed over",
+        adding(
+            "z = torch.empty_like(x)\n"
+            "def later(frame, event, argument):\n"
+            "    if frame.f_code.co_filename != later.__code__.co_filename: sys.settrace(None) or z.copy_(right(x, y))\n"
+            "sys.settrace(later)\nreturn z"
+        ),
+        "rejected/patched",
+        word="sys.settrace",
+    ),
+    attack(
+        "2 a profile function that computes at the next call, and goes",
+        adding(
+            "z = torch.empty_like(x)\n"
+            "def later(frame, event, argument):\n"
+            "    if event in {'call', 'c_call'} and frame.f_code.co_filename != later.__code__.co_filename:\n"
+            "        sys.setprofile(None) or z.copy_(right(x, y))\n"
+            "sys.setprofile(later)\nreturn z"
+        ),
+        "rejected/patched",
+        word="sys.setprofile",
+    ),
+    attack(
+        "2 a collection that computes after the call",
+        adding(
+            "z = torch.empty_like(x)\nwaiting.append((z, x, y))\ngc.set_threshold(1)\nreturn z",
+            before=(
+                "waiting = []\n"
+                "def later(*_):\n"
+                "    frame, names = sys._getframe(), set()\n"
+                "    while frame: frame, _ = frame.f_back, names.add(frame.f_code.co_name)\n"
+                "    if waiting and 'op' not in names:\n"
+                "        z, x, y = waiting.pop()\n        z.copy_(right(x, y))\n"
+                "gc.callbacks.append(later)\n"
+            ),
+        ),
+        "rejected/patched",
+        word="gc.callbacks",
+    ),
+    attack(
+        "2 a hook on audited events that computes after the call",
+        adding(
+            "z = torch.empty_like(x)\nwaiting.append((z, x, y))\nreturn z",
+            before=(
+                "waiting = []\n"
+                "def later(event, _):\n"
+                "    if waiting and event == 'os.truncate':\n"
+                "        z, x, y = waiting.pop()\n        z.copy_(right(x, y))\n"
+                "sys.addaudithook(later)\n"
+            ),
+        ),
+        "rejected/patched",
+        word="sys.addaudithook",
+    ),
+    attack(
+        "2 a launch when its outputs are let go",
+        adding(
+            "z = right(x, y)\nz.last = Last((x, y))\nreturn z",
+            before="class Last(tuple):\n    def __del__(self): right(*self)\n",
+        ),
+        "rejected/late_work",
+        word="once its call had returned",
+    ),
+    attack(
         "3 a sum that is to be negated by whoever reads it",
         adding("return torch._neg_view(right(-x, -y))"),
         "rejected/output_type",
         word="negated",
+    ),
+    attack(
+        "5 operators of torch's dispatcher that always agree",
+        adding(
+            "return right(x, y)",
+            before="library = torch.library.Library('aten', 'IMPL')\n"
+            "library.impl('allclose', lambda *a, **k: True, 'CPU')\n",
+        ),
+        "rejected/patched",
+        word="kernels of its own for aten",
+    ),
+    attack(
+        "5 tensors that are equal to all others",
+        adding(
+            "return right(x, y)",
+            before="torch.Tensor.__eq__ = lambda self, other: torch.ones((), dtype=torch.bool)\n",
+        ),
+        "rejected/patched",
+        word="torch.Tensor.__eq__",
+    ),
+    attack(
+        "5 tolerances that let everything pass",
+        adding(
+            "return right(x, y)",
+            before="torch.testing.assert_close.__kwdefaults__ = {\n"
+            "    **torch.testing.assert_close.__kwdefaults__, 'rtol': 1e9, 'atol': 1e9}\n",
+        ),
+        "rejected/patched",
+        word="assert_close",
+    ),
+    attack(
+        "5 another function of torch's under the name of one",
+        adding("return right(x, y)", before="F.relu = F.silu\n"),
+        "rejected/patched",
+        word="torch.nn.functional.relu",
     ),
     attack(
         "1 a launch on a stream that nothing waits for, which is told",
@@ -442,6 +542,18 @@ HONEST = [
         adding(
             "begun = time.perf_counter()\nz = right(x, y)\ntorch.cuda.synchronize()\n"
             "self_made = time.perf_counter() - begun\nreturn z"
+        ),
+    ),
+    honest(
+        "2 a profile of its own, over when it returns",
+        adding("import cProfile\nreturn cProfile.Profile().runcall(right, x, y)"),
+    ),
+    honest(
+        "5 operators of a library of its own",
+        adding(
+            "return torch.ops.twins.add(x, y)",
+            before="library = torch.library.Library('twins', 'DEF')\n"
+            "library.define('add(Tensor x, Tensor y) -> Tensor')\nlibrary.impl('add', right, 'CompositeExplicitAutograd')\n",
         ),
     ),
     honest("5 a clean import that rebinds names", adding("import torch._dynamo\nreturn right(x, y)")),

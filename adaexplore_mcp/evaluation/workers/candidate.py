@@ -27,13 +27,16 @@ import contextlib
 import itertools
 import math
 import os
-import signal
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+# Of its own, since a candidate may replace them.
+from signal import ITIMER_REAL, SIGALRM, setitimer
+from signal import signal as on_signal
+from time import monotonic
 from typing import Any
 
 import torch
@@ -194,6 +197,7 @@ class CandidateProcess:
             # What it prints is told, and may tell inputs: the next candidate gets others, which take a while to make.
             warnings.simplefilter("ignore", outdated)
         self.watch = Watch()
+        self.engine.guard(self.watch)
         self.module = load_candidate(
             self.folder, base64.b64decode(request["source"]), request["changes"], entry=request["entry"]
         )
@@ -207,6 +211,7 @@ class CandidateProcess:
         assert self.module is not None
         assert self.watch is not None
         self.phase = self.watch.phase = "construct"
+        self.watch.working = True
         init = decode(request["init"], descriptors[0] if descriptors else None)
         self.function = None  # two models side by side may not fit
         seed_all(request["seed"])
@@ -227,6 +232,8 @@ class CandidateProcess:
         state = decode(request["state"], descriptors[0] if descriptors else None, space=self.engine.space)
         own = dict(self.function.state_dict()) if isinstance(self.function, nn.Module) else {}
         unloaded = []
+        if self.watch is not None:
+            self.watch.working = True
         with torch.no_grad():
             for name, value in state.items():
                 target_tensor = own.get(name)
@@ -258,17 +265,17 @@ class CandidateProcess:
         assert self.watch is not None
         assert self.function is not None
         self.phase = self.watch.phase = "run"
-        function, inputs = self.function, self.slots[request["slot"]]
+        function, inputs, watch = self.function, self.slots[request["slot"]], self.watch
         if request.get("taped"):
             request = {**request, "tape": descriptors[1]}
         facts: dict[str, Any] = {}
         with self._reporting(request["limit_s"]), torch.no_grad(), self.engine.call(request) as seen:
             self.current = seen
             if request["measure"]:
-                outputs, cost = measure(lambda: function(*inputs.args, **inputs.kwargs))
+                outputs, cost = measure(lambda: watch.call(function, *inputs.args, **inputs.kwargs))
                 facts = library_work(cost)
             else:
-                outputs = function(*inputs.args, **inputs.kwargs)
+                outputs = watch.call(function, *inputs.args, **inputs.kwargs)
             seen.returned()
             reply = self.export(outputs, inputs, descriptors[0], request["room"])
             reply |= {"programs_run": seen.programs()}
@@ -296,22 +303,22 @@ class CandidateProcess:
         Raises:
             OutOfTime: The call took longer than `limit_s`; 0 for as long as the server waits.
         """
-        end = time.monotonic() + limit_s if limit_s else math.inf
+        end = monotonic() + limit_s if limit_s else math.inf
         self.current = None
 
         def report(*_: object) -> None:
-            if time.monotonic() > end:
+            if monotonic() > end:
                 raise OutOfTime
             if self.current is not None:
                 self.connection.send({"progress": self.current.progress()})
 
-        before = signal.signal(signal.SIGALRM, report)
-        signal.setitimer(signal.ITIMER_REAL, PROGRESS_S, PROGRESS_S)
+        before = on_signal(SIGALRM, report)
+        setitimer(ITIMER_REAL, PROGRESS_S, PROGRESS_S)
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, before)
+            setitimer(ITIMER_REAL, 0.0)
+            on_signal(SIGALRM, before)
 
     # --- what is handed over
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.spaces import Space
 
 __all__ = ["Engine", "Run"]
@@ -55,6 +56,10 @@ class Engine(Protocol):
 
     def start(self, request: Mapping[str, Any], folder: Path) -> None:
         """Get ready for one candidate, before it is imported; `request` is that of `load`, `folder` the candidate's."""
+        ...
+
+    def guard(self, watch: Watch) -> None:
+        """Tell of what the candidate's code launches, and asks of torch where that is seen, while it may not work."""
         ...
 
     def place(self, module: nn.Module) -> nn.Module:

@@ -6,68 +6,42 @@ that does it is not measured honestly, and a search must not reward it.
 """
 
 import _thread
-import json
-import math
+import functools
+import gc
 import os
-import random
 import signal
-import statistics
 import subprocess
 import sys
 import threading
-import time
-import timeit
-import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import triton
-import triton.testing
 from torch.utils._device import DeviceContext
-from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITFunction, KernelInterface
+
+from adaexplore_mcp.evaluation.workers.meanings import (
+    TORCH_FOLDER,
+    WATCHED,
+    Meanings,
+    everything,
+    is_torchs,
+    machinery,
+    most,
+    put_in,
+)
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 __all__ = ["Watch"]
 
-# What harnesses compare, draw, time, launch and count with, and what references compute with. A change in any of these is never part of a kernel.
-WATCHED: Mapping[str, Any] = {
-    "torch": torch,
-    "torch.Tensor": torch.Tensor,
-    "torch.cuda": torch.cuda,
-    "torch.testing": torch.testing,
-    "torch.nn.functional": torch.nn.functional,
-    "torch.nn.init": torch.nn.init,
-    "torch.nn.Module": torch.nn.Module,
-    "torch.autograd": torch.autograd,
-    "torch.fft": torch.fft,
-    "torch.linalg": torch.linalg,
-    "torch.profiler": torch.profiler,
-    "torch.random": torch.random,
-    "torch.special": torch.special,
-    "triton.testing": triton.testing,
-    "triton.runtime.Autotuner": Autotuner,
-    "triton.runtime.Heuristics": Heuristics,
-    "triton.runtime.JITFunction": JITFunction,
-    "triton.runtime.KernelInterface": KernelInterface,
-    "math": math,
-    "random": random,
-    "statistics": statistics,
-    "time": time,
-    "timeit": timeit,
-    "numpy": np,
-    "numpy.testing": np.testing,
-    "os": os,
-    "json": json,
-}
-CLOCKS = ("Event", "Stream", "CUDAGraph")
-COMPUTES = ("forward", "__call__")
-"""Methods of every class of torch.nn's modules that are watched."""
 HOOKS = (
     "_global_forward_hooks",
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
     "_global_forward_pre_hooks",
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
@@ -75,7 +49,6 @@ HOOKS = (
     "_global_parameter_registration_hooks",
     "_global_buffer_registration_hooks",
 )
-TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 STARTS_A_PROCESS = {
     "subprocess.Popen",
     "os.system",
@@ -108,56 +81,24 @@ LAUNCHERS = (
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}
 NOTICED = STARTS_A_PROCESS | SIGNALS | LOOKS_AROUND | {"socket.connect"}
-MACHINERY = ("adaexplore_mcp.evaluation.", "triton.language.", "triton.runtime.interpreter")
 MAX_EVENTS = 50
-MISSING = object()
-
-
-@dataclass(frozen=True, slots=True)
-class _Binding:
-    """What a name meant.
-
-    Args:
-        name: In full.
-        names: The namespace that holds it.
-        key: Its key there.
-        value: What it was bound to.
-        code: The code of that, for a Python function.
-    """
-
-    name: str
-    names: Mapping[str, Any]
-    key: str
-    value: object
-    code: object
-
-    def changed(self) -> bool:
-        """Tell whether it means something else now."""
-        now = self.names.get(self.key, MISSING)
-        if now is self.value:
-            return self.code is not None and getattr(now, "__code__", None) is not self.code
-        return not _is_torchs(now)
+LIBRARIES = (
+    str(Path(TORCH_FOLDER, "library.py")),
+    str(Path(TORCH_FOLDER, "_library")) + os.sep,
+)
+"""Files that give torch's dispatcher whatever they are given."""
+# A call of a builtin is an event for a profile function, which may take itself off then; that of a partial is none.
+_tracer, _trace = functools.partial(sys.gettrace), functools.partial(sys.settrace)
+_profiler, _profile = functools.partial(sys.getprofile), functools.partial(sys.setprofile)
 
 
 def _by_a_builder() -> bool:
     """Tell whether Triton or torch itself starts a process now, to compile or to assemble, or ends one."""
-    frame: types.FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack reads source files
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack reads source files
     while frame is not None and frame.f_code.co_filename.startswith(STANDARD):
         frame = frame.f_back
     file = "" if frame is None else frame.f_code.co_filename
     return file.startswith(BUILDERS) and not file.startswith(LAUNCHERS)
-
-
-def _is_torchs(value: object) -> bool:
-    """Tell whether something is torch's own: importing parts of it lazily rebinds names, as torch._dynamo does."""
-    code = getattr(value, "__code__", None)
-    if isinstance(code, types.CodeType):
-        return code.co_filename.startswith(TORCH_FOLDER)
-    if isinstance(value, type):
-        module = sys.modules.get(value.__module__)
-        own = (getattr(module, "__file__", None) or "").startswith(TORCH_FOLDER)
-        return own and getattr(module, value.__qualname__, None) is value
-    return False
 
 
 class Watch:
@@ -167,21 +108,65 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self._bindings = list(_bindings())
-        self._classes = [(name, holder, type(holder)) for name, holder in WATCHED.items()]
-        self._hooks = dict(_hooks())
-        self._machinery = list(_machinery())
-        self._modes = _modes()
-        self._threads = {thread.ident for thread in threading.enumerate()}
         self.events: list[dict[str, str]] = []
         self.phase = "load"
+        self.working = True
+        """Whether the candidate's code may work now: it is imported, constructed or called."""
         self._own = os.getpid()
-        sys.addaudithook(self._on_event)
+        self._left: dict[str, None] = {}
+        self._threads = {thread.ident for thread in threading.enumerate()}
         for module, name in STARTS_A_THREAD:  # that a thread starts is audited since Python 3.12 only
             if (start := getattr(module, name, None)) is not None:
                 setattr(module, name, self._noticing(start))
+        torch._C._dispatch_library = self._opening(torch._C._dispatch_library)  # noqa: SLF001 - every library passes it
+        self._most = Meanings(most())
+        self._rest = Meanings(chain(everything(), machinery(__name__)), hollow=True)
+        self._put_in = put_in()
+        self._classes = [(name, holder, type(holder)) for name, holder in WATCHED.items()]
+        self._hooks = dict(_hooks())
+        self._modes = _modes()
+        self._called_by_python = _called_by_python()
+        self._tracer, self._profiler = sys.gettrace(), sys.getprofile()
+        sys.addaudithook(self._on_event)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the function
+        """Call a candidate's function; what it does once that has returned is work too late."""
+        self.working = True
+        # On one line, and then without calls that a hook would see: else it could work unseen, and go.
+        result, self.working = function(*arguments, **keywords), False
+        tracer, profiler = _tracer(), _profiler()
+        if tracer is not self._tracer:
+            _trace(self._tracer)
+            self._left["sys.settrace (a function was left on)"] = None
+        if profiler is not self._profiler:
+            _profile(self._profiler)
+            self._left["sys.setprofile (a function was left on)"] = None
+        self._look_for_callbacks()
+        return result
+
+    def late(self, what: str) -> None:
+        """Note that the candidate's code works while it may not."""
+        if len(self.events) < MAX_EVENTS:
+            self.events.append({"kind": "late", "phase": self.phase, "what": _short((what,))})
+
+    def _look_for_callbacks(self) -> None:
+        for name, value in _called_by_python().items():
+            if value != self._called_by_python.get(name, ()):
+                self._left[f"{name} (a function was left on)"] = None
+
+    def _opening(self, open_library: Callable[..., Any]) -> Callable[..., Any]:
+        known = {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}  # noqa: SLF001 - nothing public tells
+
+        def opened(kind: str, namespace: str, *arguments: Any) -> Any:  # noqa: ANN401 - as the original
+            if namespace in known | {"_"} and not _by_torch():
+                self._left[f"torch's dispatcher (kernels of its own for {namespace})"] = None
+            return open_library(kind, namespace, *arguments)
+
+        return opened
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "sys.addaudithook":
+            self._left["sys.addaudithook (a hook that stays)"] = None
         if event not in NOTICED or len(self.events) >= MAX_EVENTS:
             return
         if event in STARTS_A_PROCESS:
@@ -216,72 +201,30 @@ class Watch:
         """Return the names that no longer mean what they meant, such as torch.allclose; takes 1 to 2 ms.
 
         Args:
-            thorough: Look at Triton's language and at what runs candidates here, too; takes several ms.
+            thorough: Look at all methods of torch's layers, at what its operators are bound to, at Triton's language, at
+                what runs candidates here, and into functions, too; takes some 10 ms.
         """
-        bindings = [*self._bindings, *self._machinery] if thorough else self._bindings
-        changed = [
-            each.name
-            for each in bindings
-            # Most are what they were and have no code of Python: a call for each would take twice as long.
-            if (each.code is not None or each.names.get(each.key, MISSING) is not each.value)
-            and each.changed()
-        ]
+        changed = self._most.changed()
+        if thorough:
+            changed += self._rest.changed() + self._most.emptied() + self._rest.emptied()
+            changed += put_in() - self._put_in
         changed += [f"{name} (its class)" for name, holder, kind in self._classes if type(holder) is not kind]
         if left := [name for mode, name in _modes().items() if mode not in self._modes]:
             changed.append(f"torch's dispatcher (a mode was left on: {left[0]})")
-        changed += [name for name, (hooks, count) in self._hooks.items() if len(hooks) != count]
-        return sorted(changed)[:MAX_EVENTS]
+        now = dict(_hooks())
+        changed += [
+            name for name, (hooks, count) in self._hooks.items() if not _same(now.get(name), hooks, count)
+        ]
+        if sys.gettrace() is not self._tracer:
+            self._left["sys.settrace (a function was left on)"] = None
+        if sys.getprofile() is not self._profiler:
+            self._left["sys.setprofile (a function was left on)"] = None
+        self._look_for_callbacks()
+        return sorted({*changed, *self._left})[:MAX_EVENTS]
 
     def new_threads(self) -> list[str]:
         """Return the names of threads that were not there before the candidate and are alive."""
         return [thread.name for thread in threading.enumerate() if thread.ident not in self._threads]
-
-
-def _bindings() -> Iterator[_Binding]:
-    """Yield every watched name with what it means now."""
-    clocks = {
-        f"torch.cuda.{name}": getattr(torch.cuda, name) for name in CLOCKS
-    }  # as they are on this machine
-    for prefix, holder in {**WATCHED, **clocks}.items():
-        names = vars(holder)
-        for name, value in names.items():
-            if callable(value) or isinstance(value, (property, staticmethod, classmethod)):
-                yield _Binding(f"{prefix}.{name}", names, name, value, getattr(value, "__code__", None))
-        if isinstance(holder, type):  # a new attribute may hide an inherited method
-            for name in dir(holder):
-                if name not in names and not name.startswith("__"):
-                    yield _Binding(f"{prefix}.{name}", names, name, MISSING, None)
-        elif sys.modules.get(prefix) is holder:  # another module may take its place
-            yield _Binding(f"sys.modules[{prefix!r}]", sys.modules, prefix, holder, None)
-    yield from _forwards()
-
-
-def _forwards() -> Iterator[_Binding]:
-    """Yield what the classes of torch.nn's modules, and those that they inherit from, compute with."""
-    public = [value for value in vars(torch.nn).values() if isinstance(value, type)]
-    modules = [kind for kind in public if issubclass(kind, torch.nn.Module) and kind is not torch.nn.Module]
-    for kind in dict.fromkeys(base for module in modules for base in module.__mro__):
-        if kind in (torch.nn.Module, object):
-            continue
-        name = f"torch.nn.{kind.__name__}" if kind in public else f"{kind.__module__}.{kind.__qualname__}"
-        for method in COMPUTES:
-            value = vars(kind).get(method, MISSING)
-            yield _Binding(f"{name}.{method}", vars(kind), method, value, getattr(value, "__code__", None))
-
-
-def _machinery() -> Iterator[_Binding]:
-    """Yield the functions of the modules that run kernels here, and those of their classes."""
-    for name, module in list(sys.modules.items()):
-        if not name.startswith(MACHINERY) or name == __name__:
-            continue
-        for key, value in list(vars(module).items()):
-            if isinstance(value, types.FunctionType):
-                yield _Binding(f"{name}.{key}", vars(module), key, value, value.__code__)
-            elif isinstance(value, type) and value.__module__ == name:
-                for attribute, member in list(vars(value).items()):
-                    if isinstance(member, types.FunctionType):
-                        full = f"{name}.{key}.{attribute}"
-                        yield _Binding(full, vars(value), attribute, member, member.__code__)
 
 
 def _modes() -> dict[int, str]:
@@ -294,7 +237,7 @@ def _modes() -> dict[int, str]:
         id(mode): type(mode).__name__
         for stack in stacks
         for mode in stack
-        if not isinstance(mode, DeviceContext)  # of torch.set_default_device
+        if type(mode) is not DeviceContext  # of torch.set_default_device
     }
 
 
@@ -304,6 +247,31 @@ def _hooks() -> Iterator[tuple[str, tuple[Mapping[Any, Any], int]]]:
         hooks = getattr(torch.nn.modules.module, name, None)
         if hooks is not None:
             yield f"torch.nn.modules.module.{name} (a hook on every module)", (hooks, len(hooks))
+
+
+def _same(now: tuple[Mapping[Any, Any], int] | None, hooks: Mapping[Any, Any], count: int) -> bool:
+    return now is not None and now[0] is hooks and now[1] == count
+
+
+def _called_by_python() -> dict[str, list[int]]:
+    """Return what Python calls by itself, by identity: when it collects, when a thread starts, at what is monitored."""
+    called: dict[str, list[int]] = {"gc.callbacks": [id(each) for each in gc.callbacks]}
+    for name in ("settrace", "setprofile"):
+        hook = vars(threading).get(f"_{name.removeprefix('set')}_hook")
+        called[f"threading.{name}"] = [id(hook)]
+    if (monitoring := getattr(sys, "monitoring", None)) is not None:
+        called["sys.monitoring"] = [id(monitoring.get_tool(number)) for number in range(6)]
+    return called
+
+
+def _by_torch() -> bool:
+    """Tell whether a module of torch's own gives the dispatcher something, as importing parts of it lazily does."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack reads source files
+    while frame is not None and frame.f_code.co_filename.startswith(LIBRARIES):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    return is_torchs(frame.f_globals) and frame.f_code.co_filename.startswith(TORCH_FOLDER)
 
 
 def _short(arguments: tuple[Any, ...]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from adaexplore_mcp.evaluation.workers.cost import largest_grids
+from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.interpreter import (
     Call,
     Deadlock,
@@ -30,6 +31,7 @@ class InterpretingEngine:
 
     space = HOST
     not_here = (NotHere, NotInterpretable)
+    _watch: Watch | None = None
 
     def start(self, request: Mapping[str, Any], folder: Path) -> None:
         """Install the interpreter and the stand-in for a target."""
@@ -37,6 +39,11 @@ class InterpretingEngine:
         self._interpreter = Interpreter.install(device.arch)
         self._standin = StandIn(device, [folder])
         self._standin.__enter__()
+
+    def guard(self, watch: Watch) -> None:
+        """Look at launches, and at each call of torch's interface."""
+        self._watch = watch
+        self._standin.tell_of_late_calls(watch)
 
     def place(self, module: nn.Module) -> nn.Module:
         """Put a module on the device that is none."""
@@ -88,6 +95,8 @@ class InterpretingEngine:
         Raises:
             ValueError: An argument is a CPU tensor.
         """
+        if self._watch is not None and not self._watch.working:
+            self._watch.late(f"a launch of {kernel}")
         self._standin.launched(kernel)
         for name, value in arguments.items():
             if isinstance(value, Tensor) and not self._standin.on_device(value):

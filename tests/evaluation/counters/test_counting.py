@@ -183,7 +183,7 @@ from adaexplore_mcp.evaluation.workers.cuda import profiled
 
 class Engine(profiled.CudaEngine):
     space = profiled.CandidateProcess.__init__.__globals__["InterpretingEngine"].space
-    __init__ = start = mark = settle = lambda *_: None
+    __init__ = start = guard = mark = settle = lambda *_: None
     place = lambda self, model: model
     explain = lambda self, error: (error, {{}})
     fault = lambda self: {{}}

@@ -110,6 +110,7 @@ class _TimedProcess(CandidateProcess):
         assert self.function is not None
         assert self.watch is not None
         self.phase = self.watch.phase = "run"
+        self.watch.working = True
         slot = self.slots[request["slot"]]
         return {"kernels": kernel_times(self.function, (slot.args, slot.kwargs))}
 
@@ -118,6 +119,7 @@ class _TimedProcess(CandidateProcess):
         assert self.function is not None
         assert self.watch is not None
         self.phase = self.watch.phase = "run"
+        self.watch.working = True
         slots = [self.slots[number] for number in request["slots"]]
         calls = [functools.partial(self.function, *slot.args, **slot.kwargs) for slot in slots]
         changed = [[slot.named[name] for name in request["mutates"] if name in slot.named] for slot in slots]

@@ -18,6 +18,7 @@ from adaexplore_mcp.evaluation.workers.cuda.launches import Launches, Recorder
 from adaexplore_mcp.evaluation.workers.cuda.start import restore_flags, tf32_is_on
 from adaexplore_mcp.evaluation.workers.cuda.times import DeviceTimes
 from adaexplore_mcp.evaluation.workers.failures import MESSAGE_CHARACTERS, shorten
+from adaexplore_mcp.evaluation.workers.integrity import Watch
 from adaexplore_mcp.evaluation.workers.loading import FILE_NAME
 from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.spaces import DeviceSpace
@@ -61,6 +62,10 @@ class CudaEngine:
             self._fresh.install()
             self._note_compile()
         restore_flags()
+
+    def guard(self, watch: Watch) -> None:
+        """Look at launches."""
+        self._recorder.guard = watch
 
     def _note_compile(self) -> None:
         """Note the use of torch.compile, by whatever arguments."""

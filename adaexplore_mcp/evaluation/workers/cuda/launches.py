@@ -8,7 +8,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -17,6 +17,9 @@ from adaexplore_mcp.evaluation.workers.cost import largest_grids
 from adaexplore_mcp.evaluation.workers.cuda.times import DeviceTimes
 from adaexplore_mcp.evaluation.workers.omission import Omission
 from adaexplore_mcp.evaluation.workers.tuning import Tuning, direct_autotuners
+
+if TYPE_CHECKING:
+    from adaexplore_mcp.evaluation.workers.integrity import Watch
 
 __all__ = ["Launch", "Launches", "Recorder"]
 
@@ -130,6 +133,7 @@ class Recorder:
     def __init__(self, on_first: Callable[[Mapping[str, Any]], None]) -> None:
         self.current = Launches(None, tune=False)
         self.last = ""
+        self.guard: Watch | None = None
         self._on_first = on_first
 
     @property
@@ -146,6 +150,8 @@ class Recorder:
 
     def before(self, kernel: str, grid: tuple[int, int, int]) -> None:
         """Note a launch that is about to be made."""
+        if self.guard is not None and not self.guard.working:
+            self.guard.late(f"a launch of {kernel}")
         current = self.current
         first = all(launch.kernel != kernel for launch in current.launches[-100:])
         if len(current.launches) < MAX_LAUNCHES:

@@ -8,7 +8,7 @@ handler of their own in a table keyed by the function object.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -24,11 +24,21 @@ from .versions import frame_above, function_modes
 if TYPE_CHECKING:
     from .memory import Poison
 
-__all__ = ["DeviceMode", "Handler"]
+__all__ = ["DeviceMode", "Guard", "Handler"]
 
 SEQUENCES = frozenset({list, tuple})
 
 Handler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Guard(Protocol):
+    """Knows whether the candidate's code may work now."""
+
+    working: bool
+
+    def late(self, what: str) -> None:
+        """Take note of work while it may not."""
+        ...
 
 
 class DeviceMode(TorchFunctionMode):
@@ -44,6 +54,7 @@ class DeviceMode(TorchFunctionMode):
         self.callers = callers
         self.ledger = ledger
         self.handlers: dict[Callable[..., Any], Handler] = {}
+        self.guard: Guard | None = None
         self.poison: Poison | None = None
         """What fresh memory is filled with; read at each allocation."""
         self.calls = 0
@@ -63,6 +74,8 @@ class DeviceMode(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401 - whatever torch returns
         """Take one call of torch's interface."""
         self.calls += 1
+        if self.guard is not None and not self.guard.working and self._below_own():
+            self.guard.late(getattr(func, "__name__", "an operator"))
         handler = self.handlers.get(func)
         if handler is not None:
             return handler(func, args, kwargs or {})
@@ -102,6 +115,15 @@ class DeviceMode(TorchFunctionMode):
     def asked_by_own(self) -> bool:
         """Say whether the task's or the candidate's own line made the call."""
         return self.callers.is_own(self.caller())
+
+    def _below_own(self) -> bool:
+        """Say whether any line of the task's or the candidate's is being run."""
+        frame: FrameType | None = frame_above(1)
+        while frame is not None:
+            if self.callers.is_own(frame):
+                return True
+            frame = frame.f_back
+        return False
 
     def asked_for_own(self) -> bool:
         """Say the same when torch's Python code may stand in between."""

@@ -20,7 +20,7 @@ from .gradients import patch_gradients
 from .handlers import install_handlers
 from .ledger import Ledger, Refusal
 from .memory import Poison
-from .mode import DeviceMode
+from .mode import DeviceMode, Guard
 from .operators import patch_operators
 from .patches import Patches
 from .precision import Autocast, Tf32
@@ -105,6 +105,10 @@ class StandIn:
     @poison.setter
     def poison(self, poison: Poison | None) -> None:
         self._mode.poison = poison
+
+    def tell_of_late_calls(self, guard: Guard) -> None:
+        """Tell of calls of torch's interface that the candidate's code makes while it may not work."""
+        self._mode.guard = guard
 
     @staticmethod
     def launched(kernel: str) -> None:
