@@ -84,8 +84,8 @@ ATTACKS = [
                 "        return function(right(*args[0].both), *args[1:])\n"
             ),
         ),
-        "rejected/late_work",
-        word="once its call had returned",
+        "rejected/output_type",
+        word="subclass",
     ),
     attack(
         "3 Parameter itself made lazy",

@@ -100,24 +100,25 @@ def measure(
     # The counter on top takes composite operators apart; the watch below sees their parts.
     with watch, counter:
         value = call()
-    outputs = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
-    return value, Cost(
-        flops=int(counter.get_total_flops()),
-        flop_operators=sorted(
-            {operator.__name__ for operator in counter.get_flop_counts().get("Global", {})}
-        ),
-        elements=watch.written + sum(tensor.numel() for tensor in given),
-        largest=watch.largest,
-        operators=dict(watch.operators.most_common()),
-        input_bytes=distinct_bytes(given),
-        parameter_bytes=distinct_bytes(state),
-        output_bytes=distinct_bytes(outputs),
-        parameters=sum(tensor.numel() for tensor in state),
-        accumulation=watch.accumulation,
-        peak_bytes=watch.peak_bytes,
-        to_host=watch.to_host,
-        unneeded=watch.unneeded([*outputs, *given, *state]),
-    )
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - a subclass may compute when it is asked what it is
+        outputs = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
+        return value, Cost(
+            flops=int(counter.get_total_flops()),
+            flop_operators=sorted(
+                {operator.__name__ for operator in counter.get_flop_counts().get("Global", {})}
+            ),
+            elements=watch.written + sum(tensor.numel() for tensor in given),
+            largest=watch.largest,
+            operators=dict(watch.operators.most_common()),
+            input_bytes=distinct_bytes(given),
+            parameter_bytes=distinct_bytes(state),
+            output_bytes=distinct_bytes(outputs),
+            parameters=sum(tensor.numel() for tensor in state),
+            accumulation=watch.accumulation,
+            peak_bytes=watch.peak_bytes,
+            to_host=watch.to_host,
+            unneeded=watch.unneeded([*outputs, *given, *state]),
+        )
 
 
 def library_work(cost: Cost) -> dict[str, Any]:
