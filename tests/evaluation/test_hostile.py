@@ -506,7 +506,11 @@ async def test_outputs_that_stay_mapped_for_writing_are_rejected(bench, race):
     if race:  # it may also catch its inputs, or come too late
         assert outcome.status in {"rejected", "incorrect", "correct", "runtime_error", "crashed"}
     else:
-        assert (outcome.status, outcome.check) == ("rejected", "outputs_kept_writable")
+        # It also works after its call: whichever is found first.
+        assert (outcome.status, outcome.check) in {
+            ("rejected", "outputs_kept_writable"),
+            ("rejected", "late_work"),
+        }
 
 
 # --- files it was given ----------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ KEPT_BYTES = 32 << 10  # of the head and of the tail of each output stream
 TICK_S = 0.1
 FILES_EVERY_S = 1.0
 MOST_FILES = 20_000
-MOST_PROCESSES = 200
+MOST_PROCESSES, MANY_PROCESSES = 200, 50
 DRAIN_S = 0.05
 
 
@@ -328,7 +328,9 @@ class Stub:
         used += self._files_bytes
         self.peak_bytes = max(self.peak_bytes, used)
         if used > int(self.request["memory_bytes"]):
-            self._kill("memory")
+            # What so many take by being there is not what one of them takes; compilers run side by side.
+            forks = len(tree) > MANY_PROCESSES and self.request["role"] != "compile"
+            self._kill("processes" if forks else "memory")
         elif len(tree) > MOST_PROCESSES:
             self._kill("processes")
         elif time.monotonic() > lifetime_end:
