@@ -148,6 +148,12 @@ async def _keeps_results(
         before.seen.mismatch = Mismatch("stale_output", kept.trial.name, {"detail": text}, solid=True)
 
 
+def _explained(mismatch: Mismatch, why: str) -> Mismatch:
+    """Return a mismatch whose detail says first why it is."""
+    detail = f"{why}: {mismatch.evidence.get('detail', '')}".removesuffix(": ")
+    return replace(mismatch, evidence={**mismatch.evidence, "detail": detail})
+
+
 class Calls(WhoseWork):
     """All calls of a candidate, in order."""
 
@@ -313,9 +319,9 @@ class Calls(WhoseWork):
             if mismatch is None or not other:
                 raise
             if self.weightless:
-                detail = f"it holds no weights, and the reference's are others now: {mismatch.evidence.get('detail', '')}"
-                evidence = {**mismatch.evidence, "detail": detail.removesuffix(": ")}
-                self.seen.mismatch = replace(mismatch, evidence=evidence)
+                self.seen.mismatch = _explained(
+                    mismatch, "it holds no weights, and the reference's are others now"
+                )
                 raise
             # Weights packed at construction do not follow load_state_dict: that alone is no fault, where another seed
             # gives others. A norm's ones and zeros stay what they are under every seed, so they must follow.
@@ -354,7 +360,6 @@ class Calls(WhoseWork):
                 seen.failure, seen.order_unknown = None, True
                 return
             if seen.mismatch is not None and not seen.mismatch.solid:
-                detail = f"its result depends on the order of its programs: {seen.mismatch.evidence.get('detail', '')}"
-                evidence = {**seen.mismatch.evidence, "detail": detail.removesuffix(": ")}
-                seen.mismatch = replace(seen.mismatch, check="program_order", evidence=evidence, solid=True)
+                explained = _explained(seen.mismatch, "its result depends on the order of its programs")
+                seen.mismatch = replace(explained, check="program_order", solid=True)
             raise

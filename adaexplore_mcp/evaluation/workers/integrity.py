@@ -92,11 +92,17 @@ _tracer, _trace = functools.partial(sys.gettrace), functools.partial(sys.settrac
 _profiler, _profile = functools.partial(sys.getprofile), functools.partial(sys.setprofile)
 
 
+def _caller_outside(files: tuple[str, ...]) -> "FrameType | None":
+    """Return the frame in none of some files that led to where the caller of this function was called."""
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - inspect.stack reads source files
+    while frame is not None and frame.f_code.co_filename.startswith(files):
+        frame = frame.f_back
+    return frame
+
+
 def _by_a_builder() -> bool:
     """Tell whether Triton or torch itself starts a process now, to compile or to assemble, or ends one."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack reads source files
-    while frame is not None and frame.f_code.co_filename.startswith(STANDARD):
-        frame = frame.f_back
+    frame = _caller_outside(STANDARD)
     file = "" if frame is None else frame.f_code.co_filename
     return file.startswith(BUILDERS) and not file.startswith(LAUNCHERS)
 
@@ -266,9 +272,7 @@ def _called_by_python() -> dict[str, list[int]]:
 
 def _by_torch() -> bool:
     """Tell whether a module of torch's own gives the dispatcher something, as importing parts of it lazily does."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack reads source files
-    while frame is not None and frame.f_code.co_filename.startswith(LIBRARIES):
-        frame = frame.f_back
+    frame = _caller_outside(LIBRARIES)
     if frame is None:
         return False
     return is_torchs(frame.f_globals) and frame.f_code.co_filename.startswith(TORCH_FOLDER)

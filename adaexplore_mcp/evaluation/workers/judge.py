@@ -210,55 +210,36 @@ class Judge:
 
         for reference, exact in zip(*self._expected(request, descriptors), strict=True):
             # Raises where its dtype cannot be compared at all.
-            measured = yardstick_of(reference, exact, totals=self.totals)
-            passes = functools.partial(
-                self._passes,
+            compared = functools.partial(
+                compare,
                 reference=reference,
-                exact=exact,
+                wide=exact,
                 rule=rule,
                 accumulation=request["accumulation"],
-                yardstick=measured,
+                totals=self.totals,
+                yardstick=yardstick_of(reference, exact, totals=self.totals),
             )
-            passes(reference)
+            compared(reference)
             if not bool(reference.any()):
                 continue
             shares.append(_share_of_one_value(reference))
-            found["zeros_pass"].append(passes(torch.zeros_like(reference)))
+            found["zeros_pass"].append(compared(torch.zeros_like(reference)).passed)
             if reference.is_floating_point() and reference.numel() > 1:
                 mean = reference.double().mean().to(reference.dtype)
-                found["mean_pass"].append(passes(mean.expand_as(reference)))
+                found["mean_pass"].append(compared(mean.expand_as(reference)).passed)
                 found["narrow"].append(_is_narrow(reference))
             copies.append(
                 {
                     name
                     for name, tensor in inputs
-                    if tensor.shape == reference.shape and tensor.dtype == reference.dtype and passes(tensor)
+                    if tensor.shape == reference.shape
+                    and tensor.dtype == reference.dtype
+                    and compared(tensor).passed
                 }
             )
         same = sorted(set.intersection(*copies)) if copies else []
         said = {name: bool(values) and all(values) for name, values in found.items()}
         return {**said, "same_share": min(shares, default=0.0), "input_pass": same[:1]}, []
-
-    def _passes(
-        self,
-        other: torch.Tensor,
-        *,
-        reference: torch.Tensor,
-        exact: torch.Tensor | None,
-        rule: Rule,
-        accumulation: int,
-        yardstick: Yardstick | None,
-    ) -> bool:
-        """Tell whether something would pass in the place of a reference's output."""
-        return compare(
-            other,
-            reference,
-            exact,
-            rule,
-            accumulation=accumulation,
-            totals=self.totals,
-            yardstick=yardstick,
-        ).passed
 
     def _expected(
         self, request: Mapping[str, Any], descriptors: Sequence[int]
