@@ -22,6 +22,7 @@ from adaexplore_mcp.evaluation.claims import (
     texts,
 )
 from adaexplore_mcp.evaluation.judging import Judging, Mismatch, check_entries, other_layout, room_for
+from adaexplore_mcp.evaluation.scheduling import GiveWay
 from adaexplore_mcp.evaluation.session import EndReport, Session
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
@@ -132,6 +133,7 @@ class Setting:
         report: Told what is being done.
         measure: Ask what torch does itself in a call.
         configurations: Positions of an autotuner's configurations that are ready to run; None for all.
+        give_way: Lets whoever waits to time on the GPU go first; see `scheduling.Place`. None if nobody can.
     """
 
     buffers: Buffers
@@ -141,6 +143,7 @@ class Setting:
     files: Sequence[int] = ()
     measure: bool = True
     configurations: Sequence[int] | None = None
+    give_way: GiveWay | None = None
 
 
 class Conversation:
@@ -173,6 +176,7 @@ class Conversation:
         self.longest_call_s = 0.0
         self.construct_s = 0.0
         self.calls_end = 0.0
+        self.given_way_s = 0.0
         self.progress: Progress | None = None
         self.moved_at = 0.0
         self.random = random.SystemRandom()
@@ -182,6 +186,11 @@ class Conversation:
     def interpreted(self) -> bool:
         """Whether Triton's interpreter runs it."""
         return self.buffers.gpu is None
+
+    @property
+    def now(self) -> float:
+        """Seconds of a clock that stands still while others are given way."""
+        return time.monotonic() - self.given_way_s
 
     def close(self) -> None:
         """Close the memory that the candidate shared."""
@@ -199,6 +208,7 @@ class Conversation:
         timeout_s: float,
         **fields: Any,  # noqa: ANN401 - JSON
     ) -> dict[str, Any]:
+        await self._give_way()
         message = await self.session.request(
             {"op": op, **fields}, files, timeout_s=timeout_s, on_progress=self._on_progress
         )
@@ -213,6 +223,15 @@ class Conversation:
         if not isinstance(answer, dict):
             raise FrameError("a reply without an answer")
         return answer
+
+    async def _give_way(self) -> None:
+        """Let whoever waits to time on the GPU go first: between two requests the device has done what it was given.
+
+        Not where threads are left, or what was built in C++ may have some: these can have given it something since.
+        """
+        threads = self.seen.integrity.threads or BUILDER in self.candidate.source
+        if self.setting.give_way is not None and not threads:
+            self.given_way_s += await self.setting.give_way(self.session.still)
 
     def _on_progress(self, claim: object) -> None:
         progress = Progress.of(claim)
@@ -246,11 +265,11 @@ class Conversation:
         self.fresh = True
         self.weights = "constructor" if seed == self.trials.construct_seed else "other seed"
         if self.candidate.format == "kernelbench":
-            started = time.monotonic()
+            started = self.now
             answer = await self._ask(
                 "construct", init.files, seed=seed, init=init.message, timeout_s=self.timeout_s
             )
-            self.construct_s = time.monotonic() - started
+            self.construct_s = self.now - started
             if not self.seen.calls:
                 # Said also where it fails: weights of another name are drawn in another order, and differ.
                 self.weightless = answer.get("weightless") is True
@@ -266,7 +285,7 @@ class Conversation:
 
     def _affordable(self, factor: float = 1.5) -> bool:
         """Tell whether another call is likely to end within the limit."""
-        return time.monotonic() + factor * self.longest_call_s + 0.05 < self.calls_end
+        return self.now + factor * self.longest_call_s + 0.05 < self.calls_end
 
     async def _put(self, trial: Trial, slot: int) -> int | None:
         """Put a trial's inputs into a slot: at the addresses used before, where the layout is the same."""
@@ -304,10 +323,10 @@ class Conversation:
         self.report(f"running {name or trial.name}")
         inputs = await self._put(trial, slot)
         poison = "nan" if self.seen.calls % 2 == 0 else "huge"
-        left = self.timeout_s if required else max(0.1, self.calls_end - time.monotonic())
+        left = self.timeout_s if required else max(0.1, self.calls_end - self.now)
         if limit_s and order_seed is None:  # where nothing is at stake, nothing has to come to an end
             left = min(left, limit_s + 1.0)
-        started = time.monotonic()
+        started = self.now
         room = room_for(trial)
         async with self.buffers.outputs(room) as file:
             answer = await self._ask(
@@ -328,7 +347,7 @@ class Conversation:
                 room=room,
                 timeout_s=left,
             )
-            self.longest_call_s = max(self.longest_call_s, time.monotonic() - started)
+            self.longest_call_s = max(self.longest_call_s, self.now - started)
             self.seen.calls += 1
             if detail or timed or omit:
                 self.seen.facts = CallFacts.of(answer)

@@ -32,7 +32,7 @@ from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.benchmark import Benchmark, WorkloadTimes
 from adaexplore_mcp.evaluation.timing.clock import Ceilings
 from adaexplore_mcp.evaluation.timing.intervals import ALPHA
-from adaexplore_mcp.evaluation.timing.report import Timed, with_times
+from adaexplore_mcp.evaluation.timing.report import Timed, doubted, with_times
 from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
@@ -391,6 +391,7 @@ class Evaluator:
                     built={CANDIDATE: verification.compiled[plan.workload.name], **others},
                     needed_bytes=bytes_needed(plan, 0),
                     alpha=ALPHA / len(own),
+                    doubted=partial(doubted, definition, plan, ceilings),
                 )
                 try:
                     times = await again_if_lost(timing)

@@ -179,7 +179,7 @@ class GpuVerification:
                     self.used.append(elsewhere)
                     using.enter_context(elsewhere.used())
                 self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
-                return await self._numbers(gpu, built, trials, elsewhere)
+                return await self._numbers(place, built, trials, elsewhere)
         except DeviceFullError as error:
             self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
             return NumericsReport(failure=self._full(plan, gpu, error))
@@ -194,11 +194,12 @@ class GpuVerification:
 
     async def _numbers(
         self,
-        gpu: Gpu,
+        place: Place,
         built: Built,
         trials: TrialSet,
         elsewhere: TrialSet | None,
     ) -> NumericsReport:
+        gpu = place.gpu
         free = self.usage.free_bytes
         share = 1.0 if free is None else (free - RESERVED_BYTES) / gpu.memory_bytes
         setting = Setting(
@@ -210,6 +211,7 @@ class GpuVerification:
             measure=self.candidate.policy.library_ops == "forbid"
             or not (built.report.faked and built.report.compiled),
             configurations=_ready(built.report),
+            give_way=place.give_way,
         )
         return await run_numerics(setting, self.candidate, trials, elsewhere=elsewhere)
 

@@ -166,7 +166,7 @@ class Calls(WhoseWork):
         """Load, construct, and call once."""
         await self._load()
         await self._build()
-        self.calls_end = time.monotonic() + self.timeout_s
+        self.calls_end = self.now + self.timeout_s
         await self._first(self.trials.named("constructor")[0], tape)
 
     async def again_at_other_sizes(self) -> None:
@@ -247,11 +247,11 @@ class Calls(WhoseWork):
     async def _configurations(self, first: Trial) -> None:
         """Run every autotune configuration once for its numbers, as far as time allows."""
         count = max(self.seen.facts.autotuned.values(), default=0)
-        end = time.monotonic() + CONFIGURATIONS_S
+        end = self.now + CONFIGURATIONS_S
         ready = range(count) if self.setting.configurations is None else self.setting.configurations
         # In any order: where time does not do for all, none is certain to be left out.
         for config in self.random.sample(ready[1:], max(0, len(ready) - 1)):
-            if time.monotonic() > end or not self._affordable():
+            if self.now > end or not self._affordable():
                 break
             await self._call(
                 first, slot=1, name=f"autotune configuration {config + 1} of {count}", config=config
@@ -264,11 +264,11 @@ class Calls(WhoseWork):
         How often is left to chance, and no two calls in a row have the same values: what counts its calls cannot know
         which is the last, and what keeps a result is wrong at once.
         """
-        end = time.monotonic() + REPEATS_S
+        end = self.now + REPEATS_S
         last: Trial | None = None
         calls = max(MIN_CALLS, self.seen.calls + 1) + self.random.randint(0, MOST_MORE_CALLS)
         while self.seen.calls < MAX_CALLS and self._affordable(2.0):
-            if time.monotonic() > end and (self.seen.calls >= calls or self.longest_call_s > 1.0):
+            if self.now > end and (self.seen.calls >= calls or self.longest_call_s > 1.0):
                 break
             # Not the first: what a later call leaves in its outputs is to differ.
             others = [trial for trial in trials[1:] if trial is not self.slots[0][0]]

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.judging import check_entries
 from adaexplore_mcp.evaluation.memfiles import seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.scheduling import GiveWay
 from adaexplore_mcp.evaluation.task_process import NO_TRICKS, TaskProcess, understood
 from adaexplore_mcp.evaluation.trials import (
     OF_THE_FIRST,
@@ -106,7 +108,7 @@ async def make_gpu_trials(
     definition: Definition,
     plan: Plan,
     gpu: Gpu,
-    between: Between | None = None,
+    give_way: GiveWay | None = None,
     *,
     independent: list[str] | None = None,
 ) -> TrialSet:
@@ -117,7 +119,7 @@ async def make_gpu_trials(
         definition: The task.
         plan: Of the workload.
         gpu: Where it runs.
-        between: Awaited between two trials.
+        give_way: Lets whoever waits to time there go first, between two trials.
         independent: Inputs and parameters that do not matter to the outputs; None to find out.
 
     Raises:
@@ -130,6 +132,7 @@ async def make_gpu_trials(
             reference = TaskProcess(session, pool.memory_bytes, gpu=gpu.name)
             with understood():
                 await reference.load(definition, plan.workload, {}, flops=plan.flops)
+                between = None if give_way is None else partial(give_way, session.still)
                 maker = _Trials(reference, definition, buffers, undo, between, independent=independent)
                 trials = await maker.make(
                     plan.accumulation,

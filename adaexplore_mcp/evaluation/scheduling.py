@@ -7,7 +7,7 @@ evaluations said they need.
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -16,12 +16,14 @@ from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, matching
 
-__all__ = ["Devices", "Place"]
+__all__ = ["Devices", "GiveWay", "Place", "Still"]
 
 PER_DEVICE = 4
 MEMORY_SHARE = 0.8
 GIVE_WAY_S = 1.0
 """How long who gives way waits for others to leave, who may wait for it."""
+NOT_AGAIN_S = 2.0
+"""For how long who gave way in vain goes on before it does so again."""
 LEAVING = "leaving the GPU"
 
 
@@ -51,18 +53,23 @@ class _Waiter:
     told: str = ""
 
 
+Still = Callable[[], AbstractAsyncContextManager[None]]
+GiveWay = Callable[[Still], Awaitable[float]]
+
+
 @dataclass(frozen=True)
 class Place:
     """A place on a GPU.
 
     Args:
         gpu: Where it is.
-        give_way: To be awaited between two things that take long: lets whoever waits to use the GPU alone go first, while
-            the caller's processes there do nothing. The place and its memory stay the caller's. Returns the seconds that took.
+        give_way: To be awaited wherever the caller can stop: lets whoever waits to use the GPU alone go first, while the
+            caller's processes there do nothing. It is given what holds those still that might not. The place and its memory
+            stay the caller's. Returns the seconds that took.
     """
 
     gpu: Gpu
-    give_way: Callable[[], Awaitable[float]]
+    give_way: "GiveWay"
 
 
 class Devices:
@@ -144,14 +151,20 @@ class Devices:
             async def hold() -> None:
                 await lock.enter_async_context(device.lock.shared(report))
 
-            async def give_way() -> float:
-                if not self._somebody_times(device):
+            again_at = 0.0
+
+            async def give_way(still: Still) -> float:
+                nonlocal again_at
+                began, timings = anyio.current_time(), device.timings
+                if began < again_at or not self._somebody_times(device):
                     return 0.0
-                began = anyio.current_time()
-                report("making way for a measurement")
-                await lock.aclose()
-                await self._step_aside(device)
-                await hold()
+                async with still():
+                    report("making way for a measurement")
+                    await lock.aclose()
+                    await self._step_aside(device)
+                    await hold()
+                if device.timings == timings:
+                    again_at = anyio.current_time() + NOT_AGAIN_S
                 return anyio.current_time() - began
 
             await hold()

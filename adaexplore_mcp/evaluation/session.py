@@ -1,7 +1,8 @@
 """One confined process and its stub, as the server sees them: ask, wait with a deadline, end, hear how it ended."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,13 @@ class Session:
             SessionTimeoutError: It could not be reached; it is gone now.
         """
         await self._steer("resume")
+
+    @asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
+        """Pause it for as long as the context lasts; raises what `pause` and `resume` do."""
+        await self.pause()
+        yield
+        await self.resume()
 
     async def _steer(self, op: str) -> None:
         if self._report is not None:

@@ -596,6 +596,10 @@ async def test_a_fused_kernel_is_faster_than_eager_by_as_much_as_it_moves_less(c
     assert 2.0 < speedup.speedup < 6.0  # four passes of eager over memory against one
     (latency,) = outcome.timing.latencies.values()
     assert 0.5 < latency.roofline_share <= 1.0
+    for _ in range(2):  # of 30 µs a host that is busy at the wrong moment shows too little
+        if latency.clock != "confirmed":
+            again = (await timing(court, FUSED.format(work="pass", launch=LAUNCH))).outcome
+            (latency,) = again.timing.latencies.values()
     assert latency.clock == "confirmed", outcome.timing
     assert "baseline eager" in outcome.summary
     await court.goes_on()

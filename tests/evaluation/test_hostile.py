@@ -15,7 +15,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from bench import CANARY, HONEST, MEMORY_BYTES, misbehaving, need
-from processes import soon
+from processes import descendants, soon
 
 from adaexplore_mcp.evaluation.scratch import YOUNG_S, ScratchFolder, remove_tree
 
@@ -23,6 +23,44 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless")]
 
 KEPT_BYTES = 64 << 10  # head and tail of one stream
 ENDLESS_S = 1.0
+
+
+# --- while others time -----------------------------------------------------------------------------------
+
+
+async def test_who_gives_way_stands_still_and_loses_no_time(bench):
+    ways, stopped = [], []
+
+    async def give_way(still):
+        async with still():
+            began = anyio.current_time()
+            ways.append(began)
+            await anyio.sleep(0.3)
+            stopped.append(any(each.stopped for each in descendants(os.getpid())))
+            return anyio.current_time() - began
+
+    report = await bench.run(HONEST, timeout_s=3.0, give_way=give_way)
+    assert report.clean, (report.failure, report.mismatch, report.timed_out_s)
+    assert 0.3 * len(ways) > 3.0
+    assert all(stopped)
+    # All that is left out where time is short was done.
+    assert report.calls >= (await bench.run(HONEST)).calls - 4
+
+
+async def test_who_has_left_a_thread_running_gives_way_to_nobody(bench):
+    ways = []
+
+    async def give_way(still):
+        ways.append(still)
+        return 0.0
+
+    await bench.run(
+        misbehaving("threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"), give_way=give_way
+    )
+    before = len(ways)
+    assert before < 10
+    await bench.run(HONEST, give_way=give_way)
+    assert len(ways) - before > 10
 
 
 # --- what it prints --------------------------------------------------------------------------------------

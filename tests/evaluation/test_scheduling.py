@@ -1,6 +1,7 @@
 """Which GPU an evaluation gets, and when, on two GPUs that are none."""
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -85,6 +86,7 @@ class Visitor:
         self.needed = needed
         self.alone = alone
         self.told = []
+        self.stilled = 0
         self.place = None
         self.inside = anyio.Event()
         self.leave = anyio.Event()
@@ -104,9 +106,14 @@ class Visitor:
                     await self._stay(place.gpu, place.give_way)
         self.gone.set()
 
+    @asynccontextmanager
+    async def _still(self):
+        self.stilled += 1
+        yield
+
     async def _stay(self, one, give_way=None):
         self.place = one.label
-        self.give_way = give_way
+        self.give_way = give_way and partial(give_way, self._still)
         self.inside.set()
         await self.leave.wait()
 
@@ -331,6 +338,7 @@ async def test_nobody_makes_way_for_those_who_do_not_time():
     async with visited(machine, *visitors):
         assert await first.give_way() == 0
         assert not second.inside.is_set()
+        assert not first.stilled
 
 
 async def test_who_gives_way_lets_a_timing_go_first_and_keeps_its_place():
@@ -340,6 +348,7 @@ async def test_who_gives_way_lets_a_timing_go_first_and_keeps_its_place():
         group.start_soon(check.give_way)
         await timing.inside.wait()
         assert machine.held == [(0, 1)]
+        assert check.stilled
         assert check.told == ["making way for a measurement"]
         await left(timing)
         await settled()
@@ -369,8 +378,10 @@ async def test_nobody_makes_way_for_long_while_somebody_else_is_in_the_way(monke
         assert 0.05 <= await check.give_way() < 1
         assert inside(visitors) == [True, True, False]
         assert machine.held == [(2, 0)]
+        assert await check.give_way() == 0  # not again at once
         await left(busy)
         assert not timing.inside.is_set()
+        monkeypatch.setattr(scheduling, "NOT_AGAIN_S", 0.0)
 
 
 async def test_two_timings_in_a_row_find_the_way_free():
@@ -533,7 +544,7 @@ class Party:
                         for _ in range(self.chance.randrange(4)):
                             await self._for_a_while()
                             self.busy = False
-                            await place.give_way()
+                            await place.give_way(nullcontext)
                             self.busy = True
                         await self._for_a_while()
                         self.busy = False

@@ -120,7 +120,7 @@ class Bench:
         self.world.append(("all", f"trials beside {self.devices.running(place.gpu)}"))
         return TRIALS
 
-    async def times(self, *, tunes=(), built=None):
+    async def times(self, *, tunes=(), built=None, doubted=lambda _: False):
         contenders = [
             Contender(name, side.candidate, tunes=name in tunes) for name, side in self.sides.items()
         ]
@@ -132,6 +132,7 @@ class Bench:
             built=built or {},
             needed_bytes=1 << 20,
             alpha=0.05,
+            doubted=doubted,
         )
 
 

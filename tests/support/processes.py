@@ -23,6 +23,10 @@ class Process(NamedTuple):
         fields = _stat(self.pid)
         return fields is not None and fields[0] not in "ZX" and int(fields[19]) == self.started
 
+    @property
+    def stopped(self):
+        return (_stat(self.pid) or "?")[0] == "T"
+
 
 def _stat(pid):
     """Return the fields of /proc/PID/stat from the state on, or None."""

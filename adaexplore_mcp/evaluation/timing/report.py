@@ -105,9 +105,8 @@ def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcom
             )
         if len(times.rounds) == 0:
             continue
-        least = min(times.rounds.median_us(CANDIDATE), typical_us(times.rounds.bursts[CANDIDATE]))
-        if bound := _contradicted_us(definition, plan, times, timed.ceilings, least):
-            what = f"{least:.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
+        if bound := _contradicted_us(definition, plan, times, timed.ceilings):
+            what = f"{_least_us(times):.3g} µs at workload {name}, where {timed.gpu.name} needs {bound:.3g} µs at least"
             return _refused(outcome, "impossible_time", f"{what} for the task's bytes and FLOPs")
     timing = _timing(definition, timed, precision_class)
     sentences = [each.sentence for each in timing.speedups]
@@ -120,10 +119,18 @@ def with_times(outcome: Outcome, definition: Definition, timed: Timed) -> Outcom
     )
 
 
-def _contradicted_us(
-    definition: Definition, plan: Plan, times: WorkloadTimes, ceilings: Ceilings, latency_us: float
-) -> float:
-    """Return the least time that a latency contradicts, in microseconds; 0 if it contradicts none.
+def doubted(definition: Definition, plan: Plan, ceilings: Ceilings, times: WorkloadTimes) -> bool:
+    """Tell whether a candidate's times are refused unless the judge's clock bears them out."""
+    return _contradicted_us(definition, plan, times, ceilings) > 0
+
+
+def _least_us(times: WorkloadTimes) -> float:
+    """Return the shortest latency that a candidate's times amount to."""
+    return min(times.rounds.median_us(CANDIDATE), typical_us(times.rounds.bursts[CANDIDATE]))
+
+
+def _contradicted_us(definition: Definition, plan: Plan, times: WorkloadTimes, ceilings: Ceilings) -> float:
+    """Return the least time that a candidate's contradict, in microseconds; 0 if they contradict none.
 
     The bytes of inputs and outputs bound everybody, unless the reference does with fewer too: of a large table it reads the
     rows that indices name. FLOPs and parameters are those of the reference. Fewer may do, where a matrix is diagonal, a sum can
@@ -131,6 +138,7 @@ def _contradicted_us(
     bear out. FLOPs contradict nothing where narrower arithmetic may help whose rate is not measured, nor where nothing of
     what goes in matters to what comes out.
     """
+    latency_us = _least_us(times)
     confirmed = times.clock == "confirmed"
     nbytes = plan.call_bytes if confirmed or plan.constant else plan.bytes
     by_bytes, by_flops = least_us(

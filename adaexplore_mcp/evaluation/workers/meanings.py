@@ -42,7 +42,9 @@ import triton.testing
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction, KernelInterface
 
-__all__ = ["TORCH_FOLDER", "WATCHED", "Meanings", "everything", "is_torchs", "machinery", "most", "put_in"]
+from adaexplore_mcp.evaluation.workers.genuine import is_of_its_module
+
+__all__ = ["TORCH_FOLDER", "WATCHED", "Known", "Meanings", "is_torchs", "put_in", "remember"]
 
 WATCHED: Mapping[str, Any] = {
     "torch": torch,
@@ -153,6 +155,17 @@ class Meanings:
 
     def __init__(self, spaces: Iterable[Space], *, hollow: bool = False) -> None:
         self._spaces: list[tuple[str, Names, tuple[str, ...], tuple[object, ...]]] = []
+        self._hollow = hollow
+        self.functions: dict[types.FunctionType, str] = {}
+        """What they are called."""
+        self._parts: list[tuple[Callable[[Any], Any], list[object]]] = [
+            (attrgetter(part), []) for part in PARTS
+        ]
+        self._kept: list[tuple[str, types.FunctionType, tuple[object, ...]]] = []
+        self.add(spaces)
+
+    def add(self, spaces: Iterable[Space]) -> None:
+        """Take note of more."""
         functions: dict[types.FunctionType, str] = {}
         for prefix, names, all_meant in spaces:
             meant = [(key, value) for key, value in all_meant if f"{prefix}.{key}" not in NOT_WATCHED]
@@ -161,18 +174,34 @@ class Meanings:
             for key, value in meant:
                 for function in _functions(value):
                     functions.setdefault(function, f"{prefix}.{key}")
-        for function, name in list(functions.items()) if hollow else ():
+        self._look_into(functions)
+
+    def _look_into(self, functions: dict[types.FunctionType, str]) -> None:
+        for function, name in list(functions.items()) if self._hollow else ():
             for inner in _kept(function):
                 if isinstance(inner, types.FunctionType):
                     functions.setdefault(inner, f"{name} (what it calls)")
-        self._functions = tuple(functions)
-        self._names = tuple(functions.values())
-        self._parts = [(get, tuple(map(get, functions))) for get in map(attrgetter, PARTS)]
-        kept = [(name, function, _kept(function)) for function, name in functions.items()]
-        self._kept = [each for each in kept if each[2]]
+        new = {function: name for function, name in functions.items() if function not in self.functions}
+        self.functions |= new
+        for part, values in self._parts:
+            values.extend(map(part, new))
+        kept = [(name, function, _kept(function)) for function, name in new.items()]
+        self._kept += [each for each in kept if each[2]]
+
+    def renew(self) -> None:
+        """Take what names mean by now for what they are to mean: what was done since then is our own work."""
+        for at, (prefix, names, keys, values) in enumerate(self._spaces):
+            held = names.copy()
+            now = tuple(held.get(key, MISSING) for key in keys)
+            new = [each for each in zip(keys, now, values, strict=True) if each[1] is not each[2]]
+            if new:
+                self._spaces[at] = prefix, names, keys, now
+                self._look_into(
+                    {each: f"{prefix}.{key}" for key, value, _ in new for each in _functions(value)}
+                )
 
     def changed(self) -> list[str]:
-        """Return the names that mean something else now; some 80 ns for each name, 600 for a function, whose code is audited."""
+        """Return the names that mean something else now; some 80 ns for each."""
         found = []
         for prefix, names, keys, values in self._spaces:
             held = names.copy()  # of a class's names each look-up would take three times as long
@@ -183,30 +212,69 @@ class Meanings:
                     for key, value, old in zip(keys, now, values, strict=True)
                     if value is not old and not _wraps(value, old)
                 ]
-        return found + self._other_parts(self._parts[:1])
+        return found
 
     def emptied(self) -> list[str]:
-        """Return the functions that have other defaults, or use other functions, than they had; some 2 µs for each."""
-        return self._other_parts(self._parts[1:]) + [
+        """Return the functions that have other code or defaults, or use other functions, than they had; some 2 µs for each."""
+        return self._other_parts() + [
             name
             for name, function, kept in self._kept
             if _any(_map(is_not, _kept(function), kept)) or len(_kept(function)) != len(kept)
         ]
 
-    def _other_parts(self, parts: Iterable[tuple[Callable[[Any], Any], tuple[object, ...]]]) -> list[str]:
+    def _other_parts(self) -> list[str]:
         found = []
-        for part, values in parts:
-            if _any(_map(is_not, _map(part, self._functions), values)):
-                now = [part(function) for function in self._functions]
+        for part, values in self._parts:
+            if _any(_map(is_not, _map(part, self.functions), values)):
+                now = [part(function) for function in self.functions]
                 found += [
                     name
-                    for name, value, old in zip(self._names, now, values, strict=True)
+                    for name, value, old in zip(self.functions.values(), now, values, strict=True)
                     if value is not old
                 ]
         return found
 
 
-def most() -> Iterator[Space]:
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What a process knows of names before a candidate is there.
+
+    Args:
+        most: What is looked at after every request.
+        rest: What is looked at beside that before a candidate is accepted.
+        modules: Those whose functions are in it because they run kernels here.
+    """
+
+    most: Meanings
+    rest: Meanings
+    modules: set[str]
+
+    def renew(self, own: str) -> None:
+        """Take note of what was done, and imported, since then."""
+        self.most.renew()
+        self.rest.renew()
+        self.rest.add(_machinery(own, self.modules))
+
+
+_remembered: list[Known] = []
+
+
+def remember(own: str) -> Known:
+    """Return what names mean; takes some 50 ms the first time, and 5 where this process did it before, or its parent.
+
+    Args:
+        own: The module that looks; what it holds changes while it does.
+    """
+    if _remembered:
+        _remembered[0].renew(own)
+    else:
+        modules: set[str] = set()
+        rest = Meanings(chain(_everything(), _machinery(own, modules)), hollow=True)
+        _remembered.append(Known(Meanings(_most()), rest, modules))
+    return _remembered[0]
+
+
+def _most() -> Iterator[Space]:
     """Yield what is looked at after every request."""
     clocks = {
         f"torch.cuda.{name}": getattr(torch.cuda, name) for name in CLOCKS
@@ -222,7 +290,7 @@ def most() -> Iterator[Space]:
     yield from _layers(COMPUTES)
 
 
-def everything() -> Iterator[Space]:
+def _everything() -> Iterator[Space]:
     """Yield what is looked at beside that before a candidate is accepted."""
     for prefix in WITH_CLASSES:
         if (module := sys.modules.get(prefix)) is None:
@@ -245,15 +313,12 @@ def everything() -> Iterator[Space]:
     yield from _layers(())
 
 
-def machinery(own: str) -> Iterator[Space]:
-    """Yield the functions of the modules that run kernels here, and those of their classes.
-
-    Args:
-        own: The module that looks; what it holds changes while it does.
-    """
+def _machinery(own: str, known: set[str]) -> Iterator[Space]:
+    """Yield the functions of the modules that run kernels here, and those of their classes; `known` is added to."""
     for prefix, module in list(sys.modules.items()):
-        if not prefix.startswith(MACHINERY) or prefix in {own, __name__}:
+        if not prefix.startswith(MACHINERY) or prefix in {own, __name__} or prefix in known:
             continue
+        known.add(prefix)
         yield prefix, vars(module), _of(vars(module), types.FunctionType)
         for key, value in list(vars(module).items()):
             if isinstance(value, type) and value.__module__ == prefix:
@@ -265,7 +330,7 @@ def put_in() -> set[str]:
     functions = {
         f"torch._C.{name}"
         for name, value in vars(torch._C).items()  # noqa: SLF001 - as above
-        if isinstance(value, types.FunctionType) and not is_torchs(value.__globals__)
+        if isinstance(value, types.FunctionType) and not is_torchs(value.__globals__, value.__code__)
     }
     return functions | {
         f"torch.ops.aten.{name}"
@@ -278,11 +343,9 @@ def put_in() -> set[str]:
     }
 
 
-def is_torchs(names: Mapping[str, Any]) -> bool:
-    """Tell whether a namespace is that of a module that was loaded from torch's folder."""
-    module = sys.modules.get(str(names.get("__name__")))
-    own = module is not None and vars(module) is names
-    return own and (getattr(module, "__file__", None) or "").startswith(TORCH_FOLDER)
+def is_torchs(names: Mapping[str, Any], code: types.CodeType) -> bool:
+    """Tell whether code is that of a file in torch's folder, and runs in the namespace of the module that it is for."""
+    return code.co_filename.startswith(TORCH_FOLDER) and is_of_its_module(code, names)
 
 
 def _space(prefix: str, holder: Any) -> Space:  # noqa: ANN401 - a module, a class
@@ -349,20 +412,10 @@ def _content(cell: types.CellType) -> object:
 
 
 def _wraps(value: object, old: object) -> bool:
-    """Tell whether torch itself put a function around another, as compiling does.
-
-    Its code must be that of a function within one of torch's: a file's name in it can be made up.
-    """
-    if not isinstance(value, types.FunctionType):
+    """Tell whether torch itself put a function around another, as compiling does."""
+    if not isinstance(value, types.FunctionType) or ".<locals>" not in value.__code__.co_qualname:
         return False
-    outer, inner, _ = value.__code__.co_qualname.partition(".<locals>")
-    if not inner or not is_torchs(value.__globals__):
+    if not is_torchs(value.__globals__, value.__code__):
         return False
-    made: object = sys.modules[value.__globals__["__name__"]]
-    for name in outer.split("."):
-        made = getattr(made, name, None)
-    constants = getattr(getattr(made, "__code__", None), "co_consts", ())
     cells = (cell.cell_contents for cell in value.__closure__ or ())
-    return any(each is value.__code__ for each in constants) and any(
-        each is old for each in chain(cells, [getattr(value, "__wrapped__", None)])
-    )
+    return any(each is old for each in chain(cells, [getattr(value, "__wrapped__", None)]))

@@ -29,16 +29,18 @@ COMPILING = (
 def interpret(server: ForkServer) -> None:
     """Become the parent of processes that compute with Triton's interpreter, and serve."""
     os.environ["TRITON_INTERPRET"] = "1"
-    _serve(server, INTERPRETING, _install_interpreter, "interpret_once")
+    _serve(server, INTERPRETING, _install_interpreter, _interpret_once)
 
 
 def compile_only(server: ForkServer) -> None:
     """Become the parent of processes that compile, and serve."""
     os.environ.pop("TRITON_INTERPRET", None)
-    _serve(server, COMPILING, _compile_one, "compile_once")
+    _serve(server, COMPILING, _compile_one, _compile_once)
 
 
-def _serve(server: ForkServer, modules: Sequence[str], prepare: Callable[[], None], warm: str) -> None:
+def _serve(
+    server: ForkServer, modules: Sequence[str], prepare: Callable[[], None], warm: Callable[[], None]
+) -> None:
     """Import what children need, get it warm, say whether that worked, then fork on request."""
     problem = ""
     try:
@@ -49,7 +51,7 @@ def _serve(server: ForkServer, modules: Sequence[str], prepare: Callable[[], Non
             importlib.import_module(name)
         cache = tempfile.mkdtemp(dir=server.scratch)
         os.environ["TRITON_CACHE_DIR"] = cache
-        getattr(importlib.import_module("adaexplore_mcp.evaluation.workers.warming"), warm)()
+        warm()
         remove_tree(Path(cache))
     except (ImportError, RuntimeError) as error:
         problem = f"{type(error).__name__}: {error}"
@@ -66,3 +68,12 @@ def _install_interpreter() -> None:
 
 def _compile_one() -> None:
     importlib.import_module("adaexplore_mcp.evaluation.workers.compiler").warm_up()
+
+
+def _interpret_once() -> None:
+    importlib.import_module("adaexplore_mcp.evaluation.workers.warming").interpret_once()
+    importlib.import_module("adaexplore_mcp.evaluation.workers.integrity").look_ahead()
+
+
+def _compile_once() -> None:
+    importlib.import_module("adaexplore_mcp.evaluation.workers.warming").compile_once()

@@ -157,6 +157,31 @@ async def test_what_the_clock_is_too_coarse_for_is_timed_in_longer_bursts(monkey
     assert (await Bench(monkeypatch, tiny, side("eager")).times()).clock == "unconfirmed"
 
 
+async def test_times_that_are_doubted_are_held_against_the_clock_until_it_shows_something(monkeypatch):
+    """A host that is busy for a moment must not condemn what is as fast as it says."""
+    short = side(latency_us=2.0)
+    short.noise_us = 200.0
+    burst = short.burst
+    asked = []
+
+    async def calmer(count, *, check):
+        if asked and len(short.counts) > asked[0] + 25:
+            short.noise_us = 0.0
+        return await burst(count, check=check)
+
+    short.burst = calmer
+    times = await Bench(monkeypatch, short, side("eager")).times(
+        doubted=lambda _: asked.append(len(short.counts)) or True
+    )
+    assert times.clock == "confirmed"
+    assert len(asked) == 1
+    loud = side(latency_us=2.0)
+    loud.noise_us = 200.0
+    times = await Bench(monkeypatch, loud, side("eager")).times(doubted=lambda _: True)
+    assert times.clock == "unconfirmed"
+    assert loud.counts[-80:] == [16, 64] * 40
+
+
 async def test_nothing_of_a_contender_runs_while_another_is_timed(monkeypatch):
     bench = Bench(monkeypatch, side(), side("eager"))
     await bench.times()

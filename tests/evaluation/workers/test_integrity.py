@@ -1,6 +1,7 @@
 """An audit hook cannot be taken away, so each of these looks in a process of its own, forked from one that is warm."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -26,10 +27,17 @@ for line in sys.stdin:
 """
 
 
+HOOKING = "import sys\ndef add():\n    sys.addaudithook(lambda *a: None)\nif __name__ != 'hooking_later':\n    add()\n"
+
+
 @pytest.fixture(scope="module")
-def seen_after():
+def seen_after(tmp_path_factory):
+    installed = tmp_path_factory.mktemp("installed")
+    for name in ("hooking", "hooking_later"):
+        (installed / f"{name}.py").write_text(HOOKING)
     host = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", HOST],
+        env={**os.environ, "PYTHONPATH": str(installed)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -151,6 +159,29 @@ Bend(torch.device('cpu')).__enter__()""",
         ("import threading; threading.settrace(lambda *a: None)", "threading.settrace"),
         ("import gc; gc.callbacks.append(lambda *a: None)", "gc.callbacks"),
         ("sys.addaudithook(lambda *a: None)", "sys.addaudithook"),
+        (
+            """
+import statistics
+kept = statistics.median.__code__
+statistics.median.__code__ = (lambda data: 1.0).__code__
+statistics.median.__code__ = kept""",
+            "statistics.median",
+        ),
+        (
+            """
+fake = type(sys)('torch.fake')
+fake.__file__ = os.path.join(os.path.dirname(torch.__file__), 'fake.py')
+sys.modules['torch.fake'] = fake
+exec(compile('def wrap(old):\\n def always(*a, **k): return True or old\\n return always', fake.__file__, 'exec'), vars(fake))
+torch.equal = fake.wrap(torch.equal)""",
+            "torch.equal",
+        ),
+        (
+            """
+import functools, torch.utils._pytree as p
+p.tree_map(functools.partial(torch.library.Library, kind='IMPL'), ['aten'])""",
+            "kernels of its own for aten",
+        ),
     ],
 )
 def test_a_replaced_function_is_named(seen_after, action, name):
@@ -187,6 +218,17 @@ def test_modules_that_derive_and_libraries_that_are_imported_change_nothing_that
     assert seen_after(action) == [[], [], []]
 
 
+def test_a_library_may_have_an_audit_hook_and_nobody_may_pass_for_one(seen_after, tmp_path):
+    assert seen_after("import hooking") == [[], [], []]
+    (tmp_path / "hooking_too.py").write_text(HOOKING)
+    for own in (
+        f"sys.path.insert(0, {str(tmp_path)!r}); import hooking_too",
+        f"exec(compile({HOOKING!r}, torch.__file__, 'exec'), vars(torch))",
+        "import hooking_later as h, types; types.FunctionType(h.add.__code__, {**vars(h)})()",
+    ):
+        assert seen_after(own)[0], own
+
+
 def test_what_is_built_compiled_profiled_and_copied_changes_nothing_that_is_watched(seen_after):
     action = (
         "import cProfile, copy, gc, pickle, signal\n"
@@ -212,6 +254,15 @@ def test_what_is_built_compiled_profiled_and_copied_changes_nothing_that_is_watc
         ("import subprocess; subprocess.run(['true'])", ["process"]),
         ("os.system('true')", ["process"]),
         ("os.fork() or os._exit(0)", ["process"]),
+        ("import triton.testing, torch.utils._pytree as p; p.tree_map(os.system, ['true'])", ["process"]),
+        (
+            "exec(compile('import subprocess; subprocess.run([\"true\"])', triton.compiler.compiler.__file__, 'exec'))",
+            ["process"],
+        ),
+        (
+            "import torch.utils.cpp_extension as c; c.get_compiler_abi_compatibility_and_version('c++')",
+            [],
+        ),
         ("os.kill(os.getppid(), 0)", []),
         ("os.kill(os.getpid(), 28)", []),
         (

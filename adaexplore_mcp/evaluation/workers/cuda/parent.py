@@ -30,6 +30,7 @@ def serve(server: ForkServer) -> None:
         # Its constructor builds a module of C; it starts nothing of CUDA.
         driver = importlib.import_module("triton.backends.nvidia.driver").CudaDriver()
         triton.runtime.driver.set_active(driver)
+        importlib.import_module("adaexplore_mcp.evaluation.workers.integrity").look_ahead()
     except (ImportError, RuntimeError, OSError, AssertionError) as error:
         problem = f"{type(error).__name__}: {error}"
     server.connection.send({"problem": problem})
