@@ -62,11 +62,12 @@ def _without_transforms() -> Patches:
     return lambda: mock.patch.object(preparation, "applicable", fewer)
 
 
+TRANSFORMED = "inputs that are scaled, negated, whole, of one sign"
 CHECKS: dict[str, Patches] = {
     "none": contextlib.nullcontext,
     "other values at the same addresses": _without("_other_values"),
     "the same values at other addresses": _without("_other_addresses"),
-    "inputs that are scaled, negated, whole, of one sign": _without_transforms(),
+    TRANSFORMED: _without_transforms(),
     "other weights": _without("_weights"),
     "repeated calls": _without("_repeat"),
     "a second look at the first outputs": _without("_again"),
@@ -186,7 +187,7 @@ async def attacks(evaluator: Evaluator, arguments: argparse.Namespace, out: Path
                 continue
             task, candidate, _ = row.values
             with left_out():
-                if check == "scaled, negated and whole inputs":
+                if check == TRANSFORMED:  # trials are made under the patch
                     evaluator.close_files()
                 try:
                     plans = await evaluator.examine(task, lambda _: None)
@@ -196,7 +197,7 @@ async def attacks(evaluator: Evaluator, arguments: argparse.Namespace, out: Path
                     status = evaluation.outcome.status
                 except AdaExploreError as error:
                     status = f"refused: {error}"
-            if check == "scaled, negated and whole inputs":
+            if check == TRANSFORMED:
                 evaluator.close_files()
             keep(out, {"check": check, "attack": row.id, "status": status})
 

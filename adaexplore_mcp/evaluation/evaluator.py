@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaexplore_mcp.errors import TaskError, WorkerError
-from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
+from adaexplore_mcp.errors import TaskError
+from adaexplore_mcp.evaluation.buffers import GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
+from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
@@ -23,21 +24,17 @@ from adaexplore_mcp.evaluation.planning import collect
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.profile_run import ProfileRun
 from adaexplore_mcp.evaluation.profiles import Profiled
-from adaexplore_mcp.evaluation.references import References, again_if_lost, sizes_in_words
+from adaexplore_mcp.evaluation.racing import Race, Racing
+from adaexplore_mcp.evaluation.references import References, sizes_in_words
 from adaexplore_mcp.evaluation.reporting import Environment, WorkloadResult
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
-from adaexplore_mcp.evaluation.timing.ahead import built_ahead
-from adaexplore_mcp.evaluation.timing.baselines import Contender
-from adaexplore_mcp.evaluation.timing.benchmark import Benchmark, WorkloadTimes
 from adaexplore_mcp.evaluation.timing.clock import Ceilings
-from adaexplore_mcp.evaluation.timing.intervals import ALPHA
-from adaexplore_mcp.evaluation.timing.report import Timed, doubted, with_times
-from adaexplore_mcp.evaluation.timing.rounds import CANDIDATE
+from adaexplore_mcp.evaluation.timing.report import Timed, with_times
 from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.verdict import decide
 from adaexplore_mcp.evaluation.verification import Verification
-from adaexplore_mcp.models import Effort, Outcome, Target, Workload
+from adaexplore_mcp.models import Outcome, Target, Workload
 
 if TYPE_CHECKING:
     from adaexplore_mcp.evaluation.counters.counting import Counted
@@ -51,19 +48,6 @@ GOOD = frozenset({"correct", "plausible"})
 Report = Callable[[str], None]
 _Judged = tuple[list[WorkloadResult], dict[str, TrialSet], Environment, dict[str, Any], Timed | None]
 """What a candidate showed, by workload the trials used, the machine, fields of the receipt, and its times."""
-
-
-@dataclass(frozen=True)
-class Race:
-    """What a candidate is timed against once it is right.
-
-    Args:
-        baselines: In the order in which they are reported.
-        effort: How narrow the intervals are to be.
-    """
-
-    baselines: Sequence[Contender]
-    effort: Effort
 
 
 @dataclass(frozen=True)
@@ -299,7 +283,28 @@ class Evaluator:
         def take(needed: int) -> AbstractAsyncContextManager[Place]:
             # The workloads that follow stay where the first was judged.
             pinned = verification.gpu.label if verification.gpu is not None else device
-            return self.devices.use(pinned, bytes_needed=needed, report=timeline.begin)
+            return self.devices.use(pinned, bytes_needed=needed, report=timeline.begin, mark=timeline.mark)
+
+        racing = None
+        if race is not None:
+            racing = Racing(
+                self.pool,
+                self.devices,
+                self.references,
+                definition=definition,
+                race=race,
+                candidate=candidate,
+                known_ceilings=self.known_ceilings,
+                ceilings_of=self.ceilings,
+                timeout_s=timeout_s,
+                jobs=self._jobs,
+                timeline=timeline,
+            )
+
+        async def right_there(result: WorkloadResult, place: Place, trials: TrialSet, built: Built) -> None:
+            verdict = decide(definition, [result], environment, task_id="")
+            if racing is not None and verdict.status in GOOD:
+                await racing.begin(result.plan, place, trials, built, verdict)
 
         verification = GpuVerification(
             self.pool,
@@ -308,11 +313,14 @@ class Evaluator:
             take,
             devices=self.devices,
             make_room=self.references.make_room,
-            needs=partial(self.references.needs, definition),
+            needs=partial(
+                self.references.needs, definition, processes=1 if racing is None else racing.processes
+            ),
             target=properties,
             timeout_s=timeout_s,
             jobs=self._jobs,
             timeline=timeline,
+            at_once=right_there if racing is not None and len(plans) == 1 else None,
         )
         environment = await self._environment(str(properties["name"]))
         try:
@@ -322,87 +330,14 @@ class Evaluator:
                 if (verdict := decide(definition, results, environment, task_id="")).status not in GOOD:
                     break
             else:
-                if race is not None:
-                    timed = await self._race(
-                        definition,
-                        race,
-                        verification,
-                        results,
-                        verdict,
-                        timeout_s=timeout_s,
-                        timeline=timeline,
-                    )
+                if racing is not None and verification.gpu is not None:
+                    timed = await racing.times(verification.gpu, verification.compiled, results, verdict)
         finally:
+            if racing is not None:
+                await racing.close()
             await verification.close()
         receipt = {"device": {**properties, **verification.described()}}
         return results, verification.trials, environment, receipt, timed
-
-    async def _race(
-        self,
-        definition: Definition,
-        race: Race,
-        verification: GpuVerification,
-        results: list[WorkloadResult],
-        verdict: Outcome,
-        *,
-        timeout_s: float,
-        timeline: Timeline,
-    ) -> Timed:
-        """Time a candidate that is right at every workload of its task's own, on the GPU where that was found out."""
-        gpu = verification.gpu
-        assert gpu is not None
-        try:
-            ceilings = await self.ceilings(gpu, timeline.begin)
-        except DeviceFullError as error:
-            msg = f"{gpu.label} has too little memory to measure what it can do: {error}."
-            raise WorkerError(msg) from error
-        tunes = bool(verdict.facts and verdict.facts.autotuned)
-        candidate = Contender(CANDIDATE, verification.candidate, tunes=tunes)
-        properties = await self.pool.properties(gpu)
-        benchmark = Benchmark(
-            self.pool,
-            self.devices,
-            gpu,
-            l2_bytes=int(properties["l2_bytes"]),
-            ceilings=ceilings,
-            effort=race.effort,
-            timeout_s=timeout_s,
-            timeline=timeline,
-        )
-        own = [result for result in results if not result.plan.hidden]
-        timed = Timed(gpu, race.effort, ceilings, [each.name for each in race.baselines])
-        for result in own:
-            plan = result.plan
-            async with built_ahead(
-                self.pool,
-                race.baselines,
-                plan,
-                target=properties,
-                timeout_s=timeout_s,
-                jobs=self._jobs,
-                report=timeline.begin,
-            ) as others:
-                timing = partial(
-                    benchmark.workload,
-                    plan,
-                    partial(self.references.gpu_trials, definition, plan),
-                    candidate,
-                    race.baselines,
-                    built={CANDIDATE: verification.compiled[plan.workload.name], **others},
-                    needed_bytes=bytes_needed(plan, 0),
-                    alpha=ALPHA / len(own),
-                    doubted=partial(doubted, definition, plan, ceilings),
-                )
-                try:
-                    times = await again_if_lost(timing)
-                except DeviceFullError as error:  # it is right all the same
-                    why = f"the GPU has too little memory for all that are timed side by side ({error})"
-                    times = WorkloadTimes(plan.workload.name, failed=dict.fromkeys(timed.asked, why))
-            timed.workloads[plan.workload.name] = plan, times
-            if not times.seen.clean:
-                result.numerics = times.seen
-                break
-        return timed
 
     async def ceilings(self, gpu: Gpu, report: Report) -> Ceilings:
         """Return what a GPU can do; measure it, alone on it, where that is not among `known_ceilings`.

@@ -12,7 +12,7 @@ from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import Failure
 from adaexplore_mcp.evaluation.compilation import CONFIGURATIONS_ALONE_S, Built, Compilation, CompileReport
-from adaexplore_mcp.evaluation.definition import Plan
+from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu, Usage, usage
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
@@ -21,7 +21,7 @@ from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.trials import TrialSet
 
-__all__ = ["GpuVerification", "bytes_needed", "occupants"]
+__all__ = ["GpuVerification", "bytes_needed", "judging_bytes", "occupants"]
 
 CONTEXT_BYTES = 600 << 20  # what CUDA and torch's libraries take in each process
 RESERVED_BYTES = 1 << 30  # of the GPU, for the judge and for what others allocate meanwhile
@@ -32,6 +32,8 @@ TakeGpu = Callable[[int], AbstractAsyncContextManager[Place]]
 """Waits for a place on a GPU, given the bytes that are needed there."""
 GpuTrials = Callable[[Plan, Place], Awaitable[TrialSet]]
 """Makes, or finds, the trials of a workload on a GPU."""
+AtOnce = Callable[[WorkloadResult, Place, TrialSet, Built], Awaitable[None]]
+"""Goes on with a candidate at the place where it was found right."""
 
 
 class GpuVerification:
@@ -49,6 +51,7 @@ class GpuVerification:
         timeout_s: Limit of each stage.
         jobs: Configurations to compile side by side.
         timeline: Told what is being done.
+        at_once: What to do at the same place with a candidate that is right; nothing without.
     """
 
     def __init__(
@@ -65,8 +68,10 @@ class GpuVerification:
         timeout_s: float,
         jobs: int,
         timeline: Timeline,
+        at_once: AtOnce | None = None,
     ) -> None:
         self._pool = pool
+        self._at_once = at_once
         self.candidate = candidate
         self._trials_on = trials_on
         self._take = take
@@ -139,6 +144,9 @@ class GpuVerification:
         finally:
             self.compiled.pop(plan.workload.name, Built()).close()
             self.compiled[plan.workload.name] = built
+        return self._result(plan, numerics, built)
+
+    def _result(self, plan: Plan, numerics: NumericsReport, built: Built) -> WorkloadResult:
         trials = self.trials.get(plan.workload.name)
         return WorkloadResult(
             plan,
@@ -179,7 +187,10 @@ class GpuVerification:
                     self.used.append(elsewhere)
                     using.enter_context(elsewhere.used())
                 self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
-                return await self._numbers(place, built, trials, elsewhere)
+                numerics = await self._numbers(place, built, trials, elsewhere)
+                if self._at_once is not None and numerics.clean:
+                    await self._at_once(self._result(plan, numerics, built), place, trials, built)
+                return numerics
         except DeviceFullError as error:
             self.usage = await anyio.to_thread.run_sync(lambda: usage(gpu, self._pool.pids()))
             return NumericsReport(failure=self._full(plan, gpu, error))
@@ -219,7 +230,7 @@ class GpuVerification:
         """Say what does not fit, and who has the rest."""
         message = (
             f"{gpu.label} ({gpu.name}, {gpu.memory_bytes >> 20} MiB): {error}; the task's tensors take about "
-            f"{bytes_needed(plan, 1) - 2 * CONTEXT_BYTES >> 20} MiB (one trial {plan.trial_bytes >> 20})"
+            f"{bytes_needed(plan, 1) - CONTEXT_BYTES >> 20} MiB (one trial {plan.trial_bytes >> 20})"
         )
         message += f"; on it are {', '.join(found)}" if (found := occupants(self.usage)) else ""
         return Failure(kind="no_room", message=message)
@@ -233,24 +244,36 @@ def occupants(used: Usage) -> list[str]:
     ]
 
 
-def bytes_needed(plan: Plan, trials: int) -> int:
+def judging_bytes(plan: Plan) -> int:
+    """Return the GPU memory that running one candidate takes, about.
+
+    Its process; half as much again as the reference holds at its most, inputs and weights among it; inputs in four slots; the
+    first outputs, those of the latest call and the judge's copy of them; two sets of weights.
+    """
+    inputs, outputs = (sum(map(tensor_bytes, some)) for some in (plan.inputs, plan.outputs))
+    return (
+        CONTEXT_BYTES
+        + 3 * plan.peak_bytes // 2
+        + 4 * inputs
+        + 3 * outputs
+        + 2 * FLOAT_BYTES * plan.parameters
+    )
+
+
+def bytes_needed(plan: Plan, trials: int, processes: int = 1) -> int:
     """Return the GPU memory that judging a candidate of a task takes, about.
 
-    A candidate's and a reference's process; what the reference holds at its most, in its own dtype and, twice as wide, in
-    float64, before the candidate holds as much; a copy of the first outputs and four slots of inputs; two sets of weights;
-    and what one call at other sizes takes.
+    Before the candidate runs, the reference does where trials have to be made: it holds what it needs in its own dtype and,
+    twice as wide, in float64. One call at other sizes takes memory too.
 
     Args:
         plan: Of a workload.
         trials: How many have to be made.
+        processes: How many run side by side in the end: a candidate, and what it is timed against.
     """
-    return (
-        2 * CONTEXT_BYTES
-        + 3 * plan.peak_bytes
-        + (4 + trials) * plan.trial_bytes
-        + (2 * plan.elsewhere.trial_bytes if plan.elsewhere is not None else 0)
-        + 2 * FLOAT_BYTES * plan.parameters
-    )
+    making = CONTEXT_BYTES + 3 * plan.peak_bytes + 2 * FLOAT_BYTES * plan.parameters if trials else 0
+    beside = 2 * plan.elsewhere.trial_bytes if plan.elsewhere is not None else 0
+    return max(making, processes * judging_bytes(plan)) + trials * plan.trial_bytes + beside
 
 
 def _ready(compilation: CompileReport) -> list[int] | None:

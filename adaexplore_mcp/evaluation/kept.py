@@ -55,12 +55,16 @@ class KeptTrials:
             trials.spent |= trials.id in ids
 
     def _forget(self, gpu: str) -> None:
-        """Close the trials used longest ago while there are too many in some memory; never the latest."""
+        """Close the trials used longest ago while there are too many in some memory; never the latest.
+
+        Those in use would take their memory all the same, and be made once more for whoever uses them next.
+        """
         known = [what for what, (trials, _) in self._sets.items() if trials.gpu == gpu]
         size = sum(self._sets[what][0].size for what in known)
         files = sum(trials.files for trials, _ in self._sets.values())
-        while len(known) > 1 and (size > self._gpu_bytes.get(gpu, HOST_BYTES) or files > MOST_FILES):
-            oldest, _ = self._sets.pop(known.pop(0))
+        idle = [what for what in known[:-1] if not self._sets[what][0].users]
+        while idle and (size > self._gpu_bytes.get(gpu, HOST_BYTES) or files > MOST_FILES):
+            oldest, _ = self._sets.pop(idle.pop(0))
             size, files = size - oldest.size, files - oldest.files
             oldest.close()
 

@@ -159,11 +159,11 @@ class References:
         make = _anew(partial(make_gpu_trials, self._pool, definition, once, gpu))
         return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
 
-    def needs(self, definition: Definition, plan: Plan) -> int:
-        """Return the GPU memory that a workload takes, beside the trials that are kept."""
+    def needs(self, definition: Definition, plan: Plan, processes: int = 1) -> int:
+        """Return the GPU memory that a workload takes, beside the trials that are kept; see `bytes_needed`."""
         gpus = self._devices.gpus
         made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
-        return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]))
+        return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]), processes)
 
     async def make_room(self, gpu: Gpu) -> None:
         """Give back what is kept on a GPU for later."""

@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.devices import Gpu, matching
 __all__ = ["Devices", "GiveWay", "Place", "Still"]
 
 PER_DEVICE = 4
-MEMORY_SHARE = 0.8
+MEMORY_SHARE = 0.7
 GIVE_WAY_S = 1.0
 """How long who gives way waits for others to leave, who may wait for it."""
 NOT_AGAIN_S = 2.0
@@ -128,7 +128,12 @@ class Devices:
 
     @asynccontextmanager
     async def use(
-        self, pinned: str = "", *, bytes_needed: int, report: Callable[[str], None]
+        self,
+        pinned: str = "",
+        *,
+        bytes_needed: int,
+        report: Callable[[str], None],
+        mark: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> AsyncIterator[Place]:
         """Wait for a place on a GPU, hold it beside others, and give it.
 
@@ -140,6 +145,7 @@ class Devices:
             bytes_needed: GPU memory it needs at most; what needs more than the share allows runs without others.
             report: Told what is waited for and how many are ahead, whenever that changes, and that the GPU is left; must
                 not raise.
+            mark: Returns what says that the caller goes on with what it does now, for when it has made way.
 
         Raises:
             RequestError: There is no such GPU, or none at all.
@@ -158,11 +164,13 @@ class Devices:
                 began, timings = anyio.current_time(), device.timings
                 if began < again_at or not self._somebody_times(device):
                     return 0.0
+                goes_on = mark()
                 async with still():
                     report("making way for a measurement")
                     await lock.aclose()
                     await self._step_aside(device)
                     await hold()
+                goes_on()
                 if device.timings == timings:
                     again_at = anyio.current_time() + NOT_AGAIN_S
                 return anyio.current_time() - began

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 __all__ = ["Timeline"]
 
@@ -22,6 +23,7 @@ class Timeline:
         """When it was made."""
         self._started = time.monotonic()
         self._stages: list[tuple[str, float]] = []
+        self._latest = ""
 
     @property
     def seconds(self) -> float:
@@ -30,9 +32,14 @@ class Timeline:
 
     def begin(self, stage: str) -> None:
         """Say that a stage begins."""
+        self._latest = stage
         if len(self._stages) < MOST:
             self._stages.append((stage, self.seconds))
         self._report(stage)
+
+    def mark(self) -> Callable[[], None]:
+        """Return what says, after others, that the stage of now goes on."""
+        return partial(self.begin, self._latest)
 
     def to_wire(self) -> list[dict[str, object]]:
         """Return the stages in order: what, when it began (seconds since the start), and how long it took."""

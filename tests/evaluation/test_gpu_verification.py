@@ -15,7 +15,7 @@ from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, Occupant, Usage
-from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
+from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed, judging_bytes
 from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.numerics import NumericsReport
 from adaexplore_mcp.evaluation.scheduling import Devices
@@ -89,7 +89,11 @@ class World:
         ends = self.ends.get(gpu.label, [GOOD])
         return ends.pop(0) if len(ends) > 1 else ends[0]
 
-    async def verify(self, pinned="", plan=PLAN):
+    async def at_once(self, result, place, trials, _):
+        assert trials is self.trials
+        self.seen.append(f"{result.numerics.calls} calls right, {self.devices.running(place.gpu)} there")
+
+    async def verify(self, pinned="", plan=PLAN, at_once=None):
         verification = GpuVerification(
             SimpleNamespace(pids=set),
             Candidate(b"", "kernelbench", "ModelNew", Policy()),
@@ -102,6 +106,7 @@ class World:
             timeout_s=10,
             jobs=2,
             timeline=Timeline(str),
+            at_once=at_once,
         )
         try:
             return await verification.workload(plan), verification
@@ -134,6 +139,16 @@ async def test_it_is_compiled_before_a_gpu_is_taken_and_then_run_there(world):
     assert setting.load["tuned"] == {"k": [False, True, True]}
     assert setting.configurations == [1, 2]
     assert not setting.measure
+
+
+async def test_what_follows_at_once_does_so_at_the_same_place_and_for_who_is_right(world):
+    world = world()
+    await world.verify(at_once=world.at_once)
+    assert world.seen == ["compiled", "ran on cuda:0", "9 calls right, 1 there", "closed"]
+    world.seen.clear()
+    world.ends = {"cuda:0": [NumericsReport(failure=Failure("exception"))]}
+    await world.verify("cuda:0", at_once=world.at_once)
+    assert world.seen == ["compiled", "ran on cuda:0", "closed"]
 
 
 @pytest.mark.parametrize(
@@ -221,3 +236,13 @@ def test_the_memory_that_is_needed_grows_with_the_trials_that_have_to_be_made():
     trial = (4 << 20) + (2 << 20) + (8 << 20)
     assert PLAN.trial_bytes == trial
     assert bytes_needed(PLAN, 5) - bytes_needed(PLAN, 2) == 3 * trial
+
+
+def test_the_memory_that_is_needed_is_that_of_who_runs_at_the_same_time():
+    one = judging_bytes(PLAN)
+    assert one >= PLAN.peak_bytes + 4 * (4 << 20)
+    assert bytes_needed(PLAN, 0) == one
+    assert bytes_needed(PLAN, 0, processes=3) == 3 * one
+    large = PLAN.model_copy(update={"peak_bytes": 1 << 34})
+    # The reference in its own dtype and in float64, before the candidate runs.
+    assert bytes_needed(large, 1) > 3 * large.peak_bytes > judging_bytes(large)

@@ -99,6 +99,21 @@ async def test_the_oldest_in_one_memory_go_when_that_is_full_but_never_the_lates
     assert not on_gpu.made[1].closed
 
 
+async def test_those_in_use_stay_when_memory_is_full(kept):
+    """They take it all the same, and whoever uses them next would have them made again."""
+    first, second, third = (Maker("GPU-1", size=6 << 20) for _ in range(3))
+    trials = await kept.get("first", first)
+    with trials.used():
+        await kept.get("second", second)
+        assert "first" in kept
+        await kept.get("third", third)
+        assert "second" not in kept
+        assert await kept.get("first", first) is trials
+    await kept.get("fourth", Maker("GPU-1", size=6 << 20))
+    assert "third" not in kept
+    assert len(first.made) == 1
+
+
 async def test_those_in_use_are_closed_when_their_users_are_done(kept):
     make = Maker("GPU-1")
     trials = await kept.get("task", make)

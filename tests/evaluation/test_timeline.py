@@ -20,6 +20,16 @@ def test_every_stage_lasts_until_the_next_and_the_last_until_now():
     assert second["seconds"] >= 0.01
 
 
+def test_a_stage_goes_on_after_others():
+    timeline = Timeline(lambda _: None)
+    timeline.begin("running")
+    goes_on = timeline.mark()
+    timeline.begin("making way")
+    timeline.begin("waiting")
+    goes_on()
+    assert [each["stage"] for each in timeline.to_wire()] == ["running", "making way", "waiting", "running"]
+
+
 def test_stages_without_end_are_cut():
     timeline = Timeline(lambda _: None)
     for number in range(2 * MOST):

@@ -8,7 +8,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.conversation import NumericsReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Condition, Gpu
-from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.scheduling import LEAVING, Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing import benchmark
 from adaexplore_mcp.evaluation.timing.baselines import Contender
@@ -88,6 +88,7 @@ class Bench:
         conditions = iter(conditions)
         monkeypatch.setattr(benchmark, "condition", lambda _: next(conditions, QUIET))
         self.devices = Devices([GPU], {GPU.uuid: Lock()})
+        self.asleep_when_left = None
         self.benchmark = Benchmark(
             None,
             self.devices,
@@ -96,7 +97,7 @@ class Bench:
             ceilings=Ceilings(4e12, {}, FLUSH_US, 0.0),
             effort="quick",
             timeout_s=5,
-            timeline=Timeline(self.stages.append),
+            timeline=Timeline(self._report),
         )
 
         async def opened(stack, each, setting, trials, beside):
@@ -115,6 +116,11 @@ class Bench:
             self.world.append(("all", "memory back"))
 
         monkeypatch.setattr(self.devices, "reserved", reserved)
+
+    def _report(self, stage):
+        if stage == LEAVING and self.asleep_when_left is None:
+            self.asleep_when_left = {name for name, step in self.world if step == "sleep"}
+        self.stages.append(stage)
 
     async def trials_on(self, place):
         self.world.append(("all", f"trials beside {self.devices.running(place.gpu)}"))

@@ -29,7 +29,7 @@ from adaexplore_mcp.evaluation.trials import TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Clock, Effort
 
-__all__ = ["Benchmark", "WorkloadTimes"]
+__all__ = ["Benchmark", "Ready", "WorkloadTimes"]
 
 FAILURES = (Decided, SessionTimeoutError, SessionEndedError, FrameError)
 """In these ways a contender fails; any other error is ours."""
@@ -79,6 +79,30 @@ class WorkloadTimes:
     dirty: list[str] = field(default_factory=list)
 
 
+class Ready:
+    """Contenders that wait to be timed, stopped; their memory is counted until the last of them has ended.
+
+    Args:
+        times: What was seen of them so far.
+    """
+
+    def __init__(self, times: WorkloadTimes) -> None:
+        self.times = times
+        self.sides: dict[str, Side] = {}
+        self.processes = AsyncExitStack()
+        self.memory = AsyncExitStack()
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is a candidate, and something to time it against."""
+        return len(self.sides) > 1 and CANDIDATE in self.sides
+
+    async def aclose(self) -> None:
+        """End them, and count their memory no more."""
+        async with self.memory:
+            await self.processes.aclose()
+
+
 class Benchmark:
     """Times a candidate on one GPU.
 
@@ -126,6 +150,7 @@ class Benchmark:
         needed_bytes: int,
         alpha: float,
         doubted: Callable[[WorkloadTimes], bool] = lambda _: False,
+        ready: Ready | None = None,
     ) -> WorkloadTimes:
         """Time the candidate against every baseline at one workload.
 
@@ -138,57 +163,81 @@ class Benchmark:
             needed_bytes: GPU memory that one process takes.
             alpha: Error allowed of each interval.
             doubted: Tells whether times are too short to be believed that the judge's clock does not bear out.
+            ready: Who was made ready before; ended here.
 
         Raises:
             WorkerError: Workers of ours failed.
             DeviceFullError: The GPU has too little memory for all of them side by side.
             TaskError: Inputs had to be made anew, and the reference is at fault.
         """
-        times = WorkloadTimes(plan.workload.name)
-        sides: dict[str, Side] = {}
-        everybody = needed_bytes * (1 + len(baselines))
         begin = self._timeline.begin
-        # Their memory is counted until the last of them has ended, by the place and then by what is reserved.
-        async with AsyncExitStack() as reserved, AsyncExitStack() as timed:
-            async with (
-                self._devices.use(self._gpu.label, bytes_needed=everybody, report=begin) as place,
-                AsyncExitStack() as stack,
-            ):
-                trials = await trials_on(place)
-                stack.enter_context(trials.used())
-                begin("preparing " + " and ".join(each.name for each in (candidate, *baselines)))
-                for each in (candidate, *baselines):
-                    setting = self._setting(built.get(each.name, Built()))
-                    sides[each.name] = await self._open(
-                        stack, each, setting, trials, self._beside(plan, trials)
-                    )
-                try:
-                    async with anyio.create_task_group() as group:
-                        for each in (candidate, *baselines):
-                            group.start_soon(self._prepare, each, sides, times)
-                except ExceptionGroup as errors:
-                    # They wait for the same workers of ours: the first loss says all there is to say.
-                    raise errors.exceptions[0] from errors
-                if len(sides) < 2 or CANDIDATE not in sides:
-                    return times
-                await reserved.enter_async_context(self._devices.reserved(self._gpu, everybody))
-                await timed.enter_async_context(stack.pop_all())
+        try:
+            if ready is None:
+                everybody = needed_bytes * (1 + len(baselines))
+                async with self._devices.use(
+                    self._gpu.label, bytes_needed=everybody, report=begin, mark=self._timeline.mark
+                ) as place:
+                    begin("running the reference")
+                    trials = await trials_on(place)
+                    with trials.used():
+                        ready = await self.prepare(
+                            plan, trials, candidate, baselines, built=built, needed_bytes=needed_bytes
+                        )
+            times, sides = ready.times, ready.sides
+            if not ready.complete:
+                return times
             begin("waiting to time alone")
             async with self._devices.alone(self._gpu, begin, holding=True):
-                for each in (candidate, *baselines):
-                    if each.name in sides and not await self._tried(
-                        sides[each.name].sleep, each, sides[each.name], times
-                    ):
-                        del sides[each.name]
                 for each in (candidate, *baselines):
                     if each.name in sides and each.tunes:
                         begin(f"tuning {each.name}")
                         if not await self._tried(sides[each.name].first_calls, each, sides[each.name], times):
                             del sides[each.name]
-                if len(sides) > 1 and CANDIDATE in sides:
+                if ready.complete:
                     await self._measured(sides, times, alpha, doubted)
             begin("ending what was timed")
+        finally:
+            if ready is not None:
+                await ready.aclose()
         return times
+
+    async def prepare(
+        self,
+        plan: Plan,
+        trials: TrialSet,
+        candidate: Contender,
+        baselines: Sequence[Contender],
+        *,
+        built: Mapping[str, Built],
+        needed_bytes: int,
+    ) -> Ready:
+        """Make everybody ready beside others, at a place on the GPU that the caller holds; see `workload`.
+
+        Returns:
+            For the caller to have timed, or to close.
+        """
+        ready = Ready(WorkloadTimes(plan.workload.name))
+        sides, times = ready.sides, ready.times
+        contenders = (candidate, *baselines)
+        self._timeline.begin("preparing " + " and ".join(each.name for each in contenders))
+        async with AsyncExitStack() as stack:
+            stack.enter_context(trials.used())
+            for each in contenders:
+                setting = self._setting(built.get(each.name, Built()))
+                sides[each.name] = await self._open(stack, each, setting, trials, self._beside(plan, trials))
+            try:
+                async with anyio.create_task_group() as group:
+                    for each in contenders:
+                        group.start_soon(self._prepare, each, sides, times)
+            except ExceptionGroup as errors:
+                # They wait for the same workers of ours: the first loss says all there is to say.
+                raise errors.exceptions[0] from errors
+            if ready.complete:
+                ready.processes.push_async_exit(stack.pop_all())
+                await ready.memory.enter_async_context(
+                    self._devices.reserved(self._gpu, needed_bytes * len(contenders))
+                )
+        return ready
 
     async def _prepare(self, each: Contender, sides: dict[str, Side], times: WorkloadTimes) -> None:
         """Make a contender ready beside the others, or leave it out."""
@@ -196,7 +245,8 @@ class Benchmark:
         ready = await self._tried(side.construct, each, side, times) and (
             each.tunes or await self._tried(side.first_calls, each, side, times)
         )
-        if not ready:
+        # From now on nothing of it runs but while it is its turn: it could use the GPU while others are timed.
+        if not (ready and await self._tried(side.sleep, each, side, times)):
             del sides[each.name]
 
     def _setting(self, built: Built) -> Setting:

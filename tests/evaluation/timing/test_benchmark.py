@@ -25,7 +25,11 @@ async def test_everything_but_timing_and_tuning_is_done_beside_others(monkeypatc
     assert times.clock == "confirmed"
     assert len(times.rounds) == 20
     alone = bench.stages.index("waiting to time alone")
-    assert bench.stages[:alone] == ["preparing candidate and eager and max_autotune", LEAVING]
+    assert bench.stages[:alone] == [
+        "running the reference",
+        "preparing candidate and eager and max_autotune",
+        LEAVING,
+    ]
     assert bench.stages[alone + 1] == "tuning max_autotune"
     first = [name for name, step in bench.world if step == "first calls"]
     assert sorted(first[:2]) == [CANDIDATE, "eager"]
@@ -188,6 +192,9 @@ async def test_nothing_of_a_contender_runs_while_another_is_timed(monkeypatch):
     steps = [step for _, step in bench.world]
     assert {name for name, step in bench.world if step == "sleep"} == {"candidate", "eager"}
     assert steps.index("burst") > max(place for place, step in enumerate(steps) if step == "sleep")
+    # They wait without a place, while others may be timed.
+    assert bench.stages.index(LEAVING) < bench.stages.index("waiting to time alone")
+    assert bench.asleep_when_left == {"candidate", "eager"}
 
 
 async def test_a_baseline_that_cannot_be_put_to_sleep_is_left_out(monkeypatch):
