@@ -177,6 +177,9 @@ class Conversation:
         self.construct_s = 0.0
         self.calls_end = 0.0
         self.given_way_s = 0.0
+        self.restless = BUILDER in candidate.source
+        """It may give the device work between two requests: it has left threads, or what was built in C++ may have."""
+        self._settled = True
         self.progress: Progress | None = None
         self.moved_at = 0.0
         self.random = random.SystemRandom()
@@ -213,7 +216,9 @@ class Conversation:
             {"op": op, **fields}, files, timeout_s=timeout_s, on_progress=self._on_progress
         )
         self.seen.integrity = Integrity.of(message.body) or self.seen.integrity
+        self.restless = self.restless or bool(self.seen.integrity.threads)
         self.seen.failure = Failure.of(message.body)
+        self._settled = self.seen.failure is None
         if self.seen.failure is not None:
             self._take_findings(message.body)
             raise Decided
@@ -225,12 +230,8 @@ class Conversation:
         return answer
 
     async def _give_way(self) -> None:
-        """Let whoever waits to time on the GPU go first: between two requests the device has done what it was given.
-
-        Not where threads are left, or what was built in C++ may have some: these can have given it something since.
-        """
-        threads = self.seen.integrity.threads or BUILDER in self.candidate.source
-        if self.setting.give_way is not None and not threads:
+        """Let whoever waits to time on the GPU go first: after a request that went well the device has done what it was given."""
+        if self.setting.give_way is not None and self._settled and not self.restless:
             self.given_way_s += await self.setting.give_way(self.session.still)
 
     def _on_progress(self, claim: object) -> None:

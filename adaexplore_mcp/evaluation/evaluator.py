@@ -43,6 +43,9 @@ __all__ = ["CPU", "Evaluation", "Evaluator", "Race"]
 
 TOLD_FACTOR = 8  # trials are used no more once an eighth of an output may have been told
 CPU = "cpu"
+CEILINGS_BYTES = (
+    4 << 30
+)  # to measure what a GPU can do: two copies of 1 GiB, three matrices of 256 MiB, and cuBLAS
 GOOD = frozenset({"correct", "plausible"})
 
 Report = Callable[[str], None]
@@ -285,7 +288,7 @@ class Evaluator:
             pinned = verification.gpu.label if verification.gpu is not None else device
             return self.devices.use(pinned, bytes_needed=needed, report=timeline.begin, mark=timeline.mark)
 
-        racing = None
+        racing, at_once, processes = None, race is not None and len(plans) == 1, 1
         if race is not None:
             racing = Racing(
                 self.pool,
@@ -300,6 +303,7 @@ class Evaluator:
                 jobs=self._jobs,
                 timeline=timeline,
             )
+            processes = racing.processes if at_once else 1
 
         async def right_there(result: WorkloadResult, place: Place, trials: TrialSet, built: Built) -> None:
             verdict = decide(definition, [result], environment, task_id="")
@@ -313,14 +317,13 @@ class Evaluator:
             take,
             devices=self.devices,
             make_room=self.references.make_room,
-            needs=partial(
-                self.references.needs, definition, processes=1 if racing is None else racing.processes
-            ),
+            keeps_others=self.references.keeps_others,
+            needs=partial(self.references.needs, definition, processes=processes),
             target=properties,
             timeout_s=timeout_s,
             jobs=self._jobs,
             timeline=timeline,
-            at_once=right_there if racing is not None and len(plans) == 1 else None,
+            at_once=right_there if at_once else None,
         )
         environment = await self._environment(str(properties["name"]))
         try:
@@ -333,9 +336,11 @@ class Evaluator:
                 if racing is not None and verification.gpu is not None:
                     timed = await racing.times(verification.gpu, verification.compiled, results, verdict)
         finally:
-            if racing is not None:
-                await racing.close()
-            await verification.close()
+            try:
+                if racing is not None:
+                    await racing.close()
+            finally:
+                await verification.close()
         receipt = {"device": {**properties, **verification.described()}}
         return results, verification.trials, environment, receipt, timed
 
@@ -348,7 +353,7 @@ class Evaluator:
         """
         if gpu.uuid not in self.known_ceilings:
             properties = await self.pool.properties(gpu)
-            async with self.devices.alone(gpu, report):
+            async with self.devices.alone(gpu, report, bytes_needed=CEILINGS_BYTES):
                 report("measuring what the GPU can do")
                 body = {"op": "ceilings", "l2_bytes": int(properties["l2_bytes"])}
                 found = (await GpuBuffers(self.pool, gpu).judge(body, [])).body

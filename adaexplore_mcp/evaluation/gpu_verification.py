@@ -46,6 +46,7 @@ class GpuVerification:
         take: Waits for a place on the GPU.
         devices: Tells who else of ours came to a GPU.
         make_room: Gives back what is kept on a GPU for later.
+        keeps_others: Tells whether anything is kept there that is of no use to this candidate.
         needs: Tells how much GPU memory a workload takes.
         target: The GPU as its judge describes it.
         timeout_s: Limit of each stage.
@@ -63,6 +64,7 @@ class GpuVerification:
         *,
         devices: Devices,
         make_room: Callable[[Gpu], Awaitable[None]],
+        keeps_others: Callable[[Gpu], bool],
         needs: Callable[[Plan], int],
         target: Mapping[str, Any],
         timeout_s: float,
@@ -89,6 +91,7 @@ class GpuVerification:
         )
         self._devices = devices
         self._make_room = make_room
+        self._keeps_others = keeps_others
         self._needs = needs
         self._crowded = False
         self.gpu: Gpu | None = None
@@ -138,8 +141,9 @@ class GpuVerification:
             return WorkloadResult(plan, {}, NumericsReport(), built.report)
         try:
             numerics = await self._run(plan, built, alone=False)
-            if numerics.short_of_memory and self._crowded:
-                # It may have been a neighbour that took the memory: once more, without any.
+            crowded = self._crowded or (self.gpu is not None and self._keeps_others(self.gpu))
+            if numerics.short_of_memory and crowded:
+                # It may have been a neighbour that took the memory, or what is kept for one: once more, without any.
                 numerics = await self._run(plan, built, alone=True)
         finally:
             self.compiled.pop(plan.workload.name, Built()).close()

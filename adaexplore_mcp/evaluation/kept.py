@@ -38,6 +38,7 @@ class KeptTrials:
                 known, uses = self._sets.pop(what, (None, 0))
                 if known is not None and uses < USES and not known.spent:
                     self._sets[what] = known, uses + 1
+                    self._forget(known.gpu)  # what was in use when it was due may not be any more
                     return known
                 if known is not None:
                     known.close()
@@ -67,6 +68,10 @@ class KeptTrials:
             oldest, _ = self._sets.pop(idle.pop(0))
             size, files = size - oldest.size, files - oldest.files
             oldest.close()
+
+    def several(self, gpu: str) -> bool:
+        """Tell whether more than one set of trials is in the memory of a GPU."""
+        return sum(trials.gpu == gpu for trials, _ in self._sets.values()) > 1
 
     def forget_gpu(self, gpu: str) -> None:
         """Close all trials in the memory of a GPU; those in use live until their users are done."""

@@ -14,7 +14,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import Failure, quoted
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
 from adaexplore_mcp.evaluation.judging import Mismatch
-from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
+from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.trials import Trial, TrialSet
 from adaexplore_mcp.evaluation.whose_work import RightWithout, WhoseWork
 from adaexplore_mcp.evaluation.wire import FrameError
@@ -69,7 +69,7 @@ async def run_numerics(
                 await (run.first(tape) if once else run.all())
                 seen.stage = "done"
                 if elsewhere is not None and run.cheap:
-                    await _elsewhere(setting, session, candidate, elsewhere, seen)
+                    await _elsewhere(run, elsewhere)
                 if not once:
                     right_without = await run.who_did_the_work()
         except SessionTimeoutError as error:
@@ -98,12 +98,11 @@ async def run_numerics(
     return seen
 
 
-async def _elsewhere(
-    setting: Setting, session: Session, candidate: Candidate, trials: TrialSet, right: NumericsReport
-) -> None:
+async def _elsewhere(before: "Calls", trials: TrialSet) -> None:
     """Call a candidate, which was right, once at other sizes, and note in its report what went wrong."""
-    seen = NumericsReport(stage="run")
-    run = Calls(setting, session, candidate, trials, seen)
+    right, seen = before.seen, NumericsReport(stage="run")
+    run = Calls(before.setting, before.session, before.candidate, trials, seen)
+    run.restless = before.restless
     try:
         with contextlib.suppress(Decided):
             await run.again_at_other_sizes()
@@ -113,6 +112,7 @@ async def _elsewhere(
         return  # says nothing about the sizes
     finally:
         run.close()
+        before.restless = run.restless
         if seen.integrity.misconduct:
             right.integrity = seen.integrity
     if seen.mismatch is not None:

@@ -132,7 +132,7 @@ async def make_gpu_trials(
             reference = TaskProcess(session, pool.memory_bytes, gpu=gpu.name)
             with understood():
                 await reference.load(definition, plan.workload, {}, flops=plan.flops)
-                between = None if give_way is None else partial(give_way, session.still)
+                between = None if give_way is None else partial(give_way, reference.still)
                 maker = _Trials(reference, definition, buffers, undo, between, independent=independent)
                 trials = await maker.make(
                     plan.accumulation,

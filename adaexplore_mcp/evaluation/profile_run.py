@@ -86,15 +86,15 @@ class ProfileRun:
                 async with self.devices.use(self.gpu.label, bytes_needed=needed_bytes, report=self.report):
                     trials = stack.enter_context((await trials_on(self.gpu)).used())
                 work = Work(self.candidate, trials, seen.compiled, files, self.timeout_s, self.report)
-                counted = await self._alone(self.gpu, work, uncounted)
+                counted = await self._alone(self.gpu, work, uncounted, needed_bytes)
             except DeviceFullError as error:
                 counted = Counted(problem=f"the GPU has too little memory: {error}")
             return Profiled(seen.compiled, seen.seen, seen.machine, counted, self.gpu)
 
-    async def _alone(self, gpu: Gpu, work: Work, uncounted: dict[str, Counted]) -> Counted:
+    async def _alone(self, gpu: Gpu, work: Work, uncounted: dict[str, Counted], needed_bytes: int) -> Counted:
         """Read counters, or at least take times, alone on the GPU: the work of other processes would be counted too."""
         profiler = Profiler(self.pool, gpu, await anyio.to_thread.run_sync(ncu.find))
-        async with self.devices.alone(gpu, self.report):
+        async with self.devices.alone(gpu, self.report, bytes_needed=needed_bytes):
             counted = uncounted.get(gpu.uuid) or await profiler.unusable() or await profiler.count(work)
             if counted.ours:
                 uncounted[gpu.uuid] = counted

@@ -165,6 +165,10 @@ class References:
         made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
         return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]), processes)
 
+    def keeps_others(self, gpu: Gpu) -> bool:
+        """Tell whether trials of more than one task, or workload, are kept on a GPU."""
+        return self._kept.several(gpu.uuid)
+
     async def make_room(self, gpu: Gpu) -> None:
         """Give back what is kept on a GPU for later."""
         self._kept.forget_gpu(gpu.uuid)

@@ -183,7 +183,7 @@ class Devices:
 
     @asynccontextmanager
     async def alone(
-        self, gpu: Gpu, report: Callable[[str], None], *, holding: bool = False
+        self, gpu: Gpu, report: Callable[[str], None], *, holding: bool = False, bytes_needed: int = 0
     ) -> AsyncIterator[None]:
         """Wait until nobody uses a GPU, neither this server nor another, and keep it so.
 
@@ -192,11 +192,12 @@ class Devices:
             report: Told what is waited for and how many are ahead, whenever that changes, and that the GPU is left; must
                 not raise.
             holding: The caller has reserved memory there, and goes before all who have not: they may wait for that memory.
+            bytes_needed: Memory it takes otherwise, beside what those hold who make way.
 
         Raises:
             WorkerError: The GPU's lock cannot be opened.
         """
-        waiter = _Waiter([self._devices[gpu.uuid]], 0, True, report, anyio.Event(), holding)
+        waiter = _Waiter([self._devices[gpu.uuid]], bytes_needed, True, report, anyio.Event(), holding)
         async with self._place(waiter) as device, device.lock.alone(report):
             try:
                 yield
@@ -220,8 +221,9 @@ class Devices:
             self._admit()
 
     def _somebody_times(self, device: _Device) -> bool:
-        """Tell whether somebody uses a GPU alone, or waits to."""
-        return device.timed or any(waiter.alone and device in waiter.devices for waiter in self._waiting)
+        """Tell whether somebody uses a GPU alone, or waits to and is the next."""
+        following = next((waiter for waiter in self._waiting if device in waiter.devices), None)
+        return device.timed or (following is not None and following.alone)
 
     async def _step_aside(self, device: _Device) -> None:
         """Count for nobody who wants a GPU alone, until they are done; not for long where others are in their way."""
@@ -311,9 +313,11 @@ class Devices:
             return ""
         if device.timed:
             return "a measurement on the GPU to end"
-        if waiter.alone:
-            return "the GPU to be free" if device.running > device.aside else ""
-        if device.running >= self._per_device:
+        if waiter.alone and device.running > device.aside:
+            return "the GPU to be free"
+        if waiter.holding:
+            return ""
+        if not waiter.alone and device.running >= self._per_device:
             return "a place on the GPU"
         if device.needed_bytes + waiter.needed_bytes > self._memory_share * device.gpu.memory_bytes:
             return "GPU memory"

@@ -172,17 +172,12 @@ class Session:
 
         Raises:
             SessionEndedError: The process is gone.
-            SessionTimeoutError: It could not be reached; it is gone now.
+            WorkerLostError: Its stub could not be reached in time, which is no fault of it; it is gone now.
         """
         await self._steer("pause")
 
     async def resume(self) -> None:
-        """Have it go on.
-
-        Raises:
-            SessionEndedError: The process is gone.
-            SessionTimeoutError: It could not be reached; it is gone now.
-        """
+        """Have it go on; raises as `pause`."""
         await self._steer("resume")
 
     @asynccontextmanager
@@ -200,7 +195,9 @@ class Session:
                 await self._control.send({"op": op})
                 answer = (await self._control.receive()).body
         except TimeoutError:
-            raise SessionTimeoutError(await self.end(), STEER_S) from None
+            await self.end()
+            msg = f"a worker's watcher did not {op} it within {STEER_S:g} s"
+            raise WorkerLostError(msg) from None
         except WorkerLostError:
             raise SessionEndedError(await self.end()) from None
         if "reason" in answer:  # it had ended: that is its report

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from adaexplore_mcp.errors import TaskError
@@ -51,17 +51,8 @@ class TaskProcess:
             TaskError: The reference is at fault.
             DeviceFullError: The GPU has too little memory left for it.
         """
-        try:
+        with self._blamed(op):
             message = await self._session.request({"op": op, **fields}, timeout_s=timeout_s)
-        except SessionTimeoutError as error:
-            msg = f"The reference did not finish within {error.timeout_s:g} s (step: {op})."
-            raise TaskError(msg, "Register it with smaller sizes, or as several workloads.") from error
-        except SessionEndedError as error:
-            raise _ended(op, error, self._memory_bytes) from error
-        except FrameError as error:
-            raise TaskError(
-                f"The reference's process sent what is no message: {error}.", NO_TRICKS
-            ) from error
         if (fault := message.body.get("fault")) is not None:
             where = f" (line {fault['line']})" if fault["line"] else ""
             if self._gpu and fault["reason"] == "out_of_memory":
@@ -70,6 +61,32 @@ class TaskProcess:
             msg = f"The reference is not a task: {fault['detail']}{where}."
             raise TaskError(msg, _remedy(fault["reason"]))
         return message
+
+    @contextlib.asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
+        """Have nothing of it run for as long as the context lasts.
+
+        Raises:
+            TaskError: It has ended.
+        """
+        with self._blamed("waiting"):
+            async with self._session.still():
+                yield
+
+    @contextlib.contextmanager
+    def _blamed(self, step: str) -> Iterator[None]:
+        """Say what its process does as a fault of the task."""
+        try:
+            yield
+        except SessionTimeoutError as error:
+            msg = f"The reference did not finish within {error.timeout_s:g} s (step: {step})."
+            raise TaskError(msg, "Register it with smaller sizes, or as several workloads.") from error
+        except SessionEndedError as error:
+            raise _ended(step, error, self._memory_bytes) from error
+        except FrameError as error:
+            raise TaskError(
+                f"The reference's process sent what is no message: {error}.", NO_TRICKS
+            ) from error
 
 
 def _ended(op: str, error: SessionEndedError, memory_bytes: int) -> TaskError:

@@ -52,6 +52,7 @@ class World:
         self.files = []
         self.trials = SimpleNamespace(used=nullcontext, constant=False, left_out=[])
         self.full = 0
+        self.kept_for_others = set()
 
     def compilation(self, *_, **__):
         world = self
@@ -101,6 +102,7 @@ class World:
             lambda needed: self.devices.use(pinned, bytes_needed=needed, report=str),
             devices=self.devices,
             make_room=self.make_room,
+            keeps_others=lambda gpu: gpu.label in self.kept_for_others,
             needs=lambda plan: bytes_needed(plan, 3),
             target={"name": "sm_90"},
             timeout_s=10,
@@ -220,6 +222,15 @@ async def test_who_ran_out_of_memory_alone_is_not_run_again(world):
     world.ends = {"cuda:0": [NO_MEMORY, GOOD]}
     result, _ = await world.verify("cuda:0")
     assert result.numerics is NO_MEMORY
+
+
+async def test_what_is_kept_for_other_tasks_costs_no_candidate_its_verdict(world):
+    world = world()
+    world.ends = {"cuda:0": [NO_MEMORY, GOOD]}
+    world.kept_for_others = {"cuda:0"}
+    result, _ = await world.verify("cuda:0")
+    assert result.numerics is GOOD
+    assert "room on cuda:0" in world.seen
 
 
 async def test_a_gpu_without_room_is_said_to_be_full_and_by_whom(world):

@@ -17,6 +17,7 @@ import pytest
 from bench import CANARY, HONEST, MEMORY_BYTES, misbehaving, need
 from processes import descendants, soon
 
+from adaexplore_mcp.evaluation.numerics import MIN_CALLS
 from adaexplore_mcp.evaluation.scratch import YOUNG_S, ScratchFolder, remove_tree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless")]
@@ -43,8 +44,7 @@ async def test_who_gives_way_stands_still_and_loses_no_time(bench):
     assert report.clean, (report.failure, report.mismatch, report.timed_out_s)
     assert 0.3 * len(ways) > 3.0
     assert all(stopped)
-    # All that is left out where time is short was done.
-    assert report.calls >= (await bench.run(HONEST)).calls - 4
+    assert report.calls > MIN_CALLS  # what is left out where time is short was done
 
 
 async def test_who_has_left_a_thread_running_gives_way_to_nobody(bench):
@@ -61,6 +61,20 @@ async def test_who_has_left_a_thread_running_gives_way_to_nobody(bench):
     assert before < 10
     await bench.run(HONEST, give_way=give_way)
     assert len(ways) - before > 10
+
+
+async def test_a_thread_that_was_seen_once_is_not_forgotten(bench):
+    """What comes after the verdict looks at reports of its own."""
+    ways = []
+
+    async def give_way(_):
+        ways.append(anyio.current_time())
+        return 0.0
+
+    late = "calls.append(1)\nif len(calls) > 3: threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"
+    report = await bench.run(misbehaving(late, loading="global calls; calls = []"), give_way=give_way)
+    assert report.clean
+    assert len(ways) < 14
 
 
 # --- what it prints --------------------------------------------------------------------------------------

@@ -109,9 +109,12 @@ async def test_those_in_use_stay_when_memory_is_full(kept):
         await kept.get("third", third)
         assert "second" not in kept
         assert await kept.get("first", first) is trials
-    await kept.get("fourth", Maker("GPU-1", size=6 << 20))
-    assert "third" not in kept
     assert len(first.made) == 1
+    await kept.get(
+        "first", first
+    )  # used no more: found again, they are the latest, and the others are too many
+    assert "third" not in kept
+    assert not kept.several("GPU-1")
 
 
 async def test_those_in_use_are_closed_when_their_users_are_done(kept):

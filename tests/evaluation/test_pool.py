@@ -12,9 +12,9 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from bench import HONEST, MEMORY_BYTES, Bench, misbehaving, nobody_layer, together, with_layers
-from processes import children, descendants, described, soon, working_in
+from processes import children, descendants, described, everything, soon, working_in
 
-from adaexplore_mcp.errors import WorkerError
+from adaexplore_mcp.errors import WorkerError, WorkerLostError
 from adaexplore_mcp.evaluation.channel import Channel
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scratch import remove_tree
@@ -156,6 +156,23 @@ async def test_a_session_that_is_paused_answers_when_it_is_resumed(bench):
         await session.pause()  # once is enough, and twice is no fault
         await session.resume()
         await session.request(QUESTION, timeout_s=30)
+
+
+async def test_a_session_whose_watcher_does_not_answer_is_lost_through_no_fault_of_its_own(
+    bench, monkeypatch
+):
+    for limit in ("STEER_S", "END_S"):
+        monkeypatch.setattr(f"adaexplore_mcp.evaluation.session.{limit}", 0.2)
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        (confined,) = working_in(session._folder)
+        watcher = everything()[confined]
+        os.kill(watcher, signal.SIGSTOP)
+        try:
+            with pytest.raises(WorkerLostError, match="did not pause"):
+                await session.pause()
+        finally:
+            os.kill(watcher, signal.SIGCONT)
 
 
 async def test_a_paused_session_ends_when_it_is_told_to(bench):

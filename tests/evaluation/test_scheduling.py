@@ -384,6 +384,46 @@ async def test_nobody_makes_way_for_long_while_somebody_else_is_in_the_way(monke
         monkeypatch.setattr(scheduling, "NOT_AGAIN_S", 0.0)
 
 
+async def test_who_has_reserved_nothing_does_not_run_beside_what_others_hold_who_make_way():
+    """What a GPU can do is measured, and its counters read, with memory that is there."""
+    machine = Machine(count=1)
+    async with machine.devices.use(bytes_needed=60, report=lambda _: None) as place:
+        inside = anyio.Event()
+
+        async def measure():
+            async with machine.devices.alone(machine.gpus[0], lambda _: None, bytes_needed=20):
+                inside.set()
+
+        async def profile():
+            async with machine.devices.alone(machine.gpus[0], lambda _: None, bytes_needed=5):
+                inside.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(measure)
+            await settled()
+            with anyio.move_on_after(0.1):
+                await place.give_way(nullcontext)
+            assert not inside.is_set()
+            group.cancel_scope.cancel()
+        async with anyio.create_task_group() as group:
+            group.start_soon(profile)
+            await settled()
+            await place.give_way(nullcontext)
+            assert inside.is_set()
+
+
+async def test_nobody_makes_way_for_who_is_not_the_next():
+    machine = Machine(count=1)
+    check, large, timing = visitors = [Visitor(needed=60), Visitor(needed=60), Visitor("cuda:0", alone=True)]
+    async with visited(machine, *visitors):
+        assert (
+            await check.give_way() == 0
+        )  # the large one waits for its memory, and the timing for the large one
+        await left(check)
+        await large.inside.wait()
+        assert not timing.inside.is_set()
+
+
 async def test_two_timings_in_a_row_find_the_way_free():
     machine = Machine(count=1)
     check, first, second = visitors = [Visitor(), *(Visitor("cuda:0", alone=True) for _ in range(2))]

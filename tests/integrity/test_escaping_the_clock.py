@@ -127,6 +127,21 @@ ATTACKS = [
         word="torch.cuda.Event",
     ),
     attack(
+        "4 an event whose method tells a hundredth",
+        adding("return right(x, y)", before="torch.cuda.Event.elapsed_time = lambda self, other: 0.001\n"),
+        "rejected/patched",
+        word="torch.cuda.Event.elapsed_time",
+    ),
+    attack(
+        "5 a comparison behind a wrapper of torch's",
+        adding(
+            "return right(x, y)",
+            before="new = torch.no_grad()(lambda *a, **k: True)\nnew.__wrapped__ = torch.allclose\ntorch.allclose = new\n",
+        ),
+        "rejected/patched",
+        word="torch.allclose",
+    ),
+    attack(
         "4 do_bench replaced in the call",
         adding("import triton.testing\ntriton.testing.do_bench = lambda *_, **__: 1e-3\nreturn right(x, y)"),
         "rejected/patched",

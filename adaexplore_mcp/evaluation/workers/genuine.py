@@ -1,16 +1,14 @@
 """Tell code that an installed file holds from code that only says so: the name of its file can be made up."""
 
 import contextlib
-import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = ["is_genuine", "is_of_its_module"]
 
-# A candidate may replace them.
-_open, _compile = open, compile
+Found = dict[str, frozenset[CodeType]]
 
 
 def is_genuine(code: CodeType) -> bool:
@@ -25,15 +23,23 @@ def is_of_its_module(code: CodeType, names: Mapping[str, Any]) -> bool:
     return own and is_genuine(code)
 
 
-@functools.cache
-def _codes(file: str) -> frozenset[CodeType]:
+def _codes(
+    file: str,
+    # Defaults are looked at, names of a module that are no functions are not.
+    read: Callable[..., BinaryIO] = open,
+    build: Callable[..., CodeType] = compile,
+    known: Found = {},  # noqa: B006 - what was found before, in this process and its parent
+) -> frozenset[CodeType]:
     """Return all code in a source file: the module's, and that of every function and class within; takes 1 to 100 ms."""
+    if file in known:
+        return known[file]
     found: set[CodeType] = set()
     with contextlib.suppress(OSError, SyntaxError, ValueError):
-        with _open(file, "rb") as source:
-            left = [_compile(source.read(), file, "exec", dont_inherit=True)]
+        with read(file, "rb") as source:
+            left = [build(source.read(), file, "exec", dont_inherit=True)]
         while left:
             code = left.pop()
             found.add(code)
             left += [each for each in code.co_consts if isinstance(each, CodeType)]
-    return frozenset(found)
+    known[file] = frozenset(found)
+    return known[file]

@@ -74,7 +74,12 @@ STARTERS = frozenset({"subprocess", "kill", "terminate"})
 """What a builder's code names where it starts a process itself, or ends one: much of torch calls whatever it is given."""
 OPENS = frozenset({"Library", "_scoped_library", "library"})
 """What torch's code names where it gives the dispatcher something itself."""
-INSTALLED = tuple(str(Path(folder).resolve()) + os.sep for folder in sys.path if folder)
+INSTALLED = tuple(
+    str(path) + os.sep
+    for folder in sys.path
+    if folder
+    for path in (Path(folder).absolute(), Path(folder).resolve())
+)
 """Where libraries lie. Those that torch.compile imports may have hooks of their own, such as filelock."""
 SIGNALS = {"os.kill", "os.killpg", "signal.pthread_kill"}
 LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}

@@ -131,6 +131,7 @@ COMPUTES = ("forward", "__call__")
 NOT_WATCHED = frozenset({"builtins._", "inspect.getfile", "threading.excepthook", "torch.Storage"})
 """What displays, torch.package, loggers and torch.set_default_dtype set."""
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
+COMPILING = str(Path(TORCH_FOLDER, "_dynamo", "mutation_guard.py"))
 MACHINERY = ("adaexplore_mcp.evaluation.", "triton.language", "triton.runtime.interpreter")
 MISSING = object()
 DESCRIPTORS = (property, staticmethod, classmethod, torch.Generator)
@@ -243,17 +244,22 @@ class Known:
         most: What is looked at after every request.
         rest: What is looked at beside that before a candidate is accepted.
         modules: Those whose functions are in it because they run kernels here.
+        clocks: Classes by which times are taken; those of a stand-in take their place.
     """
 
     most: Meanings
     rest: Meanings
     modules: set[str]
+    clocks: dict[str, type]
 
     def renew(self, own: str) -> None:
         """Take note of what was done, and imported, since then."""
         self.most.renew()
         self.rest.renew()
         self.rest.add(_machinery(own, self.modules))
+        others = {name: kind for name, kind in _clocks().items() if self.clocks[name] is not kind}
+        self.most.add(_space(name, kind) for name, kind in others.items())
+        self.clocks.update(others)
 
 
 _remembered: list[Known] = []
@@ -270,16 +276,13 @@ def remember(own: str) -> Known:
     else:
         modules: set[str] = set()
         rest = Meanings(chain(_everything(), _machinery(own, modules)), hollow=True)
-        _remembered.append(Known(Meanings(_most()), rest, modules))
+        _remembered.append(Known(Meanings(_most()), rest, modules, _clocks()))
     return _remembered[0]
 
 
 def _most() -> Iterator[Space]:
     """Yield what is looked at after every request."""
-    clocks = {
-        f"torch.cuda.{name}": getattr(torch.cuda, name) for name in CLOCKS
-    }  # as they are on this machine
-    for prefix, holder in {**WATCHED, **clocks}.items():
+    for prefix, holder in {**WATCHED, **_clocks()}.items():
         yield _space(prefix, holder)
     # Another module may take the place of one.
     yield (
@@ -288,6 +291,11 @@ def _most() -> Iterator[Space]:
         [each for each in WATCHED.items() if sys.modules.get(each[0]) is each[1]],
     )
     yield from _layers(COMPUTES)
+
+
+def _clocks() -> dict[str, type]:
+    """Return the classes that take times, as they are in this process."""
+    return {f"torch.cuda.{name}": getattr(torch.cuda, name) for name in CLOCKS}
 
 
 def _everything() -> Iterator[Space]:
@@ -412,10 +420,11 @@ def _content(cell: types.CellType) -> object:
 
 
 def _wraps(value: object, old: object) -> bool:
-    """Tell whether torch itself put a function around another, as compiling does."""
-    if not isinstance(value, types.FunctionType) or ".<locals>" not in value.__code__.co_qualname:
-        return False
-    if not is_torchs(value.__globals__, value.__code__):
+    """Tell whether torch put a function of its own around another, as compiling does with a module's constructor.
+
+    Only those: much of torch puts something of its own around whatever it is given.
+    """
+    if not isinstance(value, types.FunctionType) or value.__code__.co_filename != COMPILING:
         return False
     cells = (cell.cell_contents for cell in value.__closure__ or ())
-    return any(each is old for each in chain(cells, [getattr(value, "__wrapped__", None)]))
+    return is_torchs(value.__globals__, value.__code__) and any(each is old for each in cells)

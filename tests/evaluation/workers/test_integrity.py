@@ -161,6 +161,13 @@ Bend(torch.device('cpu')).__enter__()""",
         ("sys.addaudithook(lambda *a: None)", "sys.addaudithook"),
         (
             """
+new = torch.no_grad()(lambda *a, **k: True)
+new.__wrapped__ = torch.allclose
+torch.allclose = new""",
+            "torch.allclose",
+        ),
+        (
+            """
 import statistics
 kept = statistics.median.__code__
 statistics.median.__code__ = (lambda data: 1.0).__code__
