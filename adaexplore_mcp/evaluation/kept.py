@@ -11,6 +11,7 @@ __all__ = ["KeptTrials"]
 
 HOST_BYTES = 1 << 30
 MOST_FILES = 400  # a set has 8 to 19, and many systems allow a process 1,024 descriptors
+LOOK_S = 0.05
 USES = 50  # after this many candidates a task's trials are drawn anew
 
 
@@ -30,8 +31,19 @@ class KeptTrials:
         """Tell whether there are some to be had without making any."""
         return what in self._sets
 
-    async def get(self, what: str, make: Callable[[TrialSet | None], Awaitable[TrialSet]]) -> TrialSet:
-        """Return the trials called `what`; make them where there are none, or others are due, which take the place of the set given."""
+    async def get(
+        self,
+        what: str,
+        make: Callable[[TrialSet | None], Awaitable[TrialSet]],
+        meanwhile: Callable[[], Awaitable[object]] | None = None,
+    ) -> TrialSet:
+        """Return the trials called `what`; make them where there are none, or others are due, which take the place of the set given.
+
+        `meanwhile` is awaited again and again while somebody else makes them.
+        """
+        while meanwhile is not None and (making := self._making.get(what)) is not None and making.locked():
+            await meanwhile()
+            await anyio.sleep(LOOK_S)
         lock = self._making.setdefault(what, anyio.Lock())
         try:
             async with lock:

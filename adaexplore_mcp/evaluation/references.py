@@ -145,13 +145,14 @@ class References:
         """Return the trials of a workload on a GPU, from those kept where possible; others go first between two that are made."""
         gpu = place.gpu
         make = _anew(partial(make_gpu_trials, self._pool, definition, plan, gpu, place.give_way))
+        meanwhile = partial(place.give_way, contextlib.nullcontext)
         try:
-            return await self._kept.get(_on_gpu(definition, plan, gpu), make)
+            return await self._kept.get(_on_gpu(definition, plan, gpu), make, meanwhile)
         except DeviceFullError:
             if plan.once:
                 raise
             self._kept.forget_gpu(gpu.uuid)
-            return await self._kept.get(_on_gpu(definition, plan, gpu), make)
+            return await self._kept.get(_on_gpu(definition, plan, gpu), make, meanwhile)
 
     async def trials_to_profile(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
         """Return one trial that is for profiles alone: what a profiler says may hold its inputs."""

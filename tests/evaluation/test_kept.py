@@ -1,6 +1,7 @@
 """The cache of trials: made once, drawn anew when due, let go of when memory is short, never while in use."""
 
 import os
+from functools import partial
 
 import anyio
 import pytest
@@ -67,6 +68,23 @@ async def test_they_are_made_once_for_all_who_ask_at_the_same_time(kept):
     assert all(each is make.made[0] for each in results)
     assert "task" in kept
     assert "other" not in kept
+
+
+async def test_who_waits_for_a_maker_does_something_else_meanwhile(kept):
+    make, done = Maker(), []
+
+    async def meanwhile():
+        done.append(len(make.made))
+
+    async def wait():
+        await anyio.sleep(0.001)
+        return await kept.get("task", make, meanwhile)
+
+    first, second = await together(partial(kept.get, "task", make, meanwhile), wait)
+    assert first is second
+    assert done == [0]
+    await kept.get("task", make, meanwhile)
+    assert len(done) == 1
 
 
 async def test_who_waits_for_a_maker_that_fails_makes_them_once_too(kept):
