@@ -6,6 +6,7 @@ that does it is not measured honestly, and a search must not reward it.
 """
 
 import _thread
+import contextlib
 import functools
 import gc
 import os
@@ -86,10 +87,11 @@ LOOKS_AROUND = {"os.listdir", "os.scandir", "glob.glob"}
 NOTICED = STARTS_A_PROCESS | SIGNALS | LOOKS_AROUND | {"socket.connect"}
 MAX_EVENTS = 50
 LIBRARIES = (
+    contextlib.__file__,
     str(Path(TORCH_FOLDER, "library.py")),
     str(Path(TORCH_FOLDER, "_library")) + os.sep,
 )
-"""Files that give torch's dispatcher whatever they are given."""
+"""Files that give torch's dispatcher whatever they are given, some of them for as long as a context lasts."""
 # A call of a builtin is an event for a profile function, which may take itself off then; that of a partial is none.
 _tracer, _trace = functools.partial(sys.gettrace), functools.partial(sys.settrace)
 _profiler, _profile = functools.partial(sys.getprofile), functools.partial(sys.setprofile)

@@ -118,6 +118,10 @@ Bend(torch.device('cpu')).__enter__()""",
         ),
         ("torch.library.Library('aten', 'IMPL')", "kernels of its own for aten"),
         ("torch.library.Library('aten', 'FRAGMENT')", "kernels of its own for aten"),
+        (
+            "torch.library._scoped_library('aten', 'FRAGMENT').__enter__()",
+            "kernels of its own for aten",
+        ),
         ("torch.ops.aten.allclose = lambda *a, **k: True", "torch.ops.aten.allclose"),
         ("torch._C._cuda_synchronize = torch._C._broadcast_shapes = lambda *a: None", "torch._C"),
         ("torch._C._CudaEventBase = type('Event', (), {})", "torch._C._CudaEventBase"),
@@ -219,6 +223,7 @@ def test_modules_that_derive_and_libraries_that_are_imported_change_nothing_that
         "torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))\n"
         "torch.nn.Linear(2, 2).forward = lambda x: x\n"
         "torch.linalg.norm(torch.ones(3)); torch.fft.rfft(torch.ones(4)); torch.special.erf(torch.ones(1))\n"
+        "torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)\n"
         "random.seed(1); statistics.median([1, 2]); timeit.timeit('1', number=1)\n"
         "import triton, triton.language as tl, triton.runtime.driver, triton.compiler"
     )
