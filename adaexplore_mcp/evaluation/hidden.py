@@ -21,17 +21,19 @@ SMALLEST = 3
 def draw(vary: Mapping[str, SizeRange], workload: Workload, number: int, chance: random.Random) -> Workload:
     """Return a workload with every size that may vary drawn anew, other than it is where that is possible.
 
+    The first has sizes of the upper half of what may be: what was made for fewer elements, or programs, fails there.
+
     Args:
         vary: By size, its range.
         workload: Whose other sizes stay.
-        number: For its name.
+        number: From 1 on; for its name too.
         chance: Source of randomness.
     """
     sizes = dict(workload.sizes)
     for name, limits in vary.items():
         step = limits.multiple_of
         values = range(-(-limits.min // step) * step, limits.max + 1, step)
-        drawn = chance.choice(values)
+        drawn = chance.choice(values[len(values) // 2 :] if number == 1 else values)
         if drawn == workload.sizes.get(name) and len(values) > 1:
             drawn = values[(values.index(drawn) + 1) % len(values)]
         sizes[name] = drawn
