@@ -486,7 +486,8 @@ async def test_inputs_that_belong_together_are_altered_together(court):
 
 
 async def test_wrong_numbers_at_altered_inputs_name_what_the_owner_can_say(court):
-    outcome = await court.verdict(ADD, elementwise("tl.where(x + y > 8, 0, x + y)"))
+    # Of 96 elements drawn normally the squares add up to 192, give or take 27; times 3 to 1,728, give or take 250.
+    outcome = await court.verdict(ADD, elementwise("tl.where(tl.sum((x + y) * (x + y)) > 600, 0, x + y)"))
     assert outcome.evidence.trial.startswith("inputs times 3"), outcome.evidence
     assert "`domains`" in outcome.next_step
 
