@@ -127,7 +127,6 @@ async def measured(services: Collaborators, kind: str, request: BenchmarkRequest
         "alone_s": alone_s(receipt["timeline"]),
         "stages": stages(receipt["timeline"]),
         "gpu_used": receipt["device"]["used"],
-        "began_at": receipt["began_at"],
         "timeline": receipt["timeline"],
     }
     if outcome.timing is not None:

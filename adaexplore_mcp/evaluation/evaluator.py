@@ -43,9 +43,7 @@ __all__ = ["CPU", "Evaluation", "Evaluator", "Race"]
 
 TOLD_FACTOR = 8  # trials are used no more once an eighth of an output may have been told
 CPU = "cpu"
-CEILINGS_BYTES = (
-    4 << 30
-)  # to measure what a GPU can do: two copies of 1 GiB, three matrices of 256 MiB, and cuBLAS
+CEILINGS_BYTES = 4 << 30  # what measuring a GPU takes: copies of 1 GiB, matrices of 256 MiB, and cuBLAS
 GOOD = frozenset({"correct", "plausible"})
 
 Report = Callable[[str], None]
@@ -288,7 +286,7 @@ class Evaluator:
             pinned = verification.gpu.label if verification.gpu is not None else device
             return self.devices.use(pinned, bytes_needed=needed, report=timeline.begin, mark=timeline.mark)
 
-        racing, at_once, processes = None, race is not None and len(plans) == 1, 1
+        racing = None
         if race is not None:
             racing = Racing(
                 self.pool,
@@ -303,12 +301,12 @@ class Evaluator:
                 jobs=self._jobs,
                 timeline=timeline,
             )
-            processes = racing.processes if at_once else 1
+        at_once = racing if len(plans) == 1 else None
 
         async def right_there(result: WorkloadResult, place: Place, trials: TrialSet, built: Built) -> None:
             verdict = decide(definition, [result], environment, task_id="")
-            if racing is not None and verdict.status in GOOD:
-                await racing.begin(result.plan, place, trials, built, verdict)
+            if at_once is not None and verdict.status in GOOD:
+                await at_once.begin(result.plan, place, trials, built, verdict)
 
         verification = GpuVerification(
             self.pool,
@@ -318,12 +316,14 @@ class Evaluator:
             devices=self.devices,
             make_room=self.references.make_room,
             keeps_others=self.references.keeps_others,
-            needs=partial(self.references.needs, definition, processes=processes),
+            needs=partial(
+                self.references.needs, definition, processes=1 if at_once is None else at_once.processes
+            ),
             target=properties,
             timeout_s=timeout_s,
             jobs=self._jobs,
             timeline=timeline,
-            at_once=right_there if at_once else None,
+            at_once=None if at_once is None else right_there,
         )
         environment = await self._environment(str(properties["name"]))
         try:

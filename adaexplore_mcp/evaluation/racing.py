@@ -167,25 +167,16 @@ class Racing:
                 jobs=self._jobs,
                 report=self._timeline.begin,
             ) as others:
-
-                async def timing(
-                    needed_bytes: int,
-                    plan: Plan = plan,
-                    built: Mapping[str, Built] = {CANDIDATE: compiled[plan.workload.name], **others},
-                ) -> WorkloadTimes:
-                    ready, self._ready = self._ready, None
-                    return await benchmark.workload(
-                        plan,
-                        partial(self._references.gpu_trials, self._definition, plan),
-                        candidate,
-                        self._race.baselines,
-                        built=built,
-                        needed_bytes=needed_bytes,
-                        alpha=ALPHA / len(own),
-                        doubted=partial(doubted, self._definition, plan, ceilings),
-                        ready=ready,
-                    )
-
+                timing = partial(
+                    benchmark.workload,
+                    plan,
+                    partial(self._references.gpu_trials, self._definition, plan),
+                    candidate,
+                    self._race.baselines,
+                    built={CANDIDATE: compiled[plan.workload.name], **others},
+                    alpha=ALPHA / len(own),
+                    doubted=partial(doubted, self._definition, plan, ceilings),
+                )
                 times = await self._with_room(gpu, plan, timing)
             timed.workloads[plan.workload.name] = plan, times
             if not times.seen.clean:
@@ -200,15 +191,20 @@ class Racing:
             await ready.aclose()
 
     async def _with_room(
-        self, gpu: Gpu, plan: Plan, timing: Callable[[int], Awaitable[WorkloadTimes]]
+        self, gpu: Gpu, plan: Plan, timing: Callable[..., Awaitable[WorkloadTimes]]
     ) -> WorkloadTimes:
         """Time them; without neighbours where these may have taken the memory."""
+
+        async def timed(needed_bytes: int) -> WorkloadTimes:
+            ready, self._ready = self._ready, None  # once: a lost worker takes them along
+            return await timing(needed_bytes=needed_bytes, ready=ready)
+
         try:
-            return await again_if_lost(partial(timing, judging_bytes(plan)))
+            return await again_if_lost(partial(timed, judging_bytes(plan)))
         except DeviceFullError:
             await self._references.make_room(gpu)
         try:
-            return await again_if_lost(partial(timing, gpu.memory_bytes))
+            return await again_if_lost(partial(timed, gpu.memory_bytes))
         except DeviceFullError as error:  # it is right all the same
             why = f"the GPU has too little memory for all that are timed side by side ({error})"
             names = [each.name for each in self._race.baselines]

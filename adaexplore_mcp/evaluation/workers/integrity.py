@@ -146,7 +146,6 @@ class Watch:
                 setattr(module, name, self._noticing(start))
         torch._C._dispatch_library = self._opening(torch._C._dispatch_library)  # noqa: SLF001 - every library passes it
         self._known = remember(__name__)
-        self._functions = self._known.rest.functions | self._known.most.functions
         self._put_in = put_in()
         self._classes = [(name, holder, type(holder)) for name, holder in WATCHED.items()]
         self._hooks = dict(_hooks())
@@ -182,9 +181,10 @@ class Watch:
 
     def _opening(self, open_library: Callable[..., Any]) -> Callable[..., Any]:
         known = {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}  # noqa: SLF001 - nothing public tells
+        known.add("_")  # for all of them
 
         def opened(kind: str, namespace: str, *arguments: Any) -> Any:  # noqa: ANN401 - as the original
-            if namespace in known | {"_"} and not _by_torch():
+            if namespace in known and not _by_torch():
                 self._left[f"torch's dispatcher (kernels of its own for {namespace})"] = None
             return open_library(kind, namespace, *arguments)
 
@@ -192,7 +192,7 @@ class Watch:
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "object.__setattr__":  # a function's code, or its defaults
-            if isinstance(arguments[0], FunctionType) and (name := self._functions.get(arguments[0])):
+            if isinstance(arguments[0], FunctionType) and (name := self._known.name_of(arguments[0])):
                 self._left[name] = None
             return
         if event == "sys.addaudithook" and not _by_a_library():

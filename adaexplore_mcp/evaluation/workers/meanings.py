@@ -252,6 +252,10 @@ class Known:
     modules: set[str]
     clocks: dict[str, type]
 
+    def name_of(self, function: types.FunctionType) -> str | None:
+        """Return what a function is called that is looked at."""
+        return self.most.functions.get(function) or self.rest.functions.get(function)
+
     def renew(self, own: str) -> None:
         """Take note of what was done, and imported, since then."""
         self.most.renew()
