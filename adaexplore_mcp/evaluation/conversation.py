@@ -1,6 +1,7 @@
 """The conversation with a candidate's process: one request after the other, each call judged, everything seen kept."""
 
 import base64
+import contextlib
 import os
 import random
 import time
@@ -22,7 +23,7 @@ from adaexplore_mcp.evaluation.claims import (
     texts,
 )
 from adaexplore_mcp.evaluation.judging import Judging, Mismatch, check_entries, other_layout, room_for
-from adaexplore_mcp.evaluation.scheduling import GiveWay
+from adaexplore_mcp.evaluation.scheduling import Place
 from adaexplore_mcp.evaluation.session import EndReport, Session
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights
 from adaexplore_mcp.evaluation.wire import FrameError
@@ -133,7 +134,7 @@ class Setting:
         report: Told what is being done.
         measure: Ask what torch does itself in a call.
         configurations: Positions of an autotuner's configurations that are ready to run; None for all.
-        give_way: Lets whoever waits to time on the GPU go first; see `scheduling.Place`. None if nobody can.
+        place: Where on a GPU: whoever waits to time there goes first. None if nobody can.
     """
 
     buffers: Buffers
@@ -143,7 +144,7 @@ class Setting:
     files: Sequence[int] = ()
     measure: bool = True
     configurations: Sequence[int] | None = None
-    give_way: GiveWay | None = None
+    place: Place | None = None
 
 
 class Conversation:
@@ -176,7 +177,6 @@ class Conversation:
         self.longest_call_s = 0.0
         self.construct_s = 0.0
         self.calls_end = 0.0
-        self.given_way_s = 0.0
         self.restless = BUILDER in candidate.source
         """It may give the device work between two requests: it has left threads, or what was built in C++ may have."""
         self._settled = True
@@ -193,7 +193,7 @@ class Conversation:
     @property
     def now(self) -> float:
         """Seconds of a clock that stands still while others are given way."""
-        return time.monotonic() - self.given_way_s
+        return time.monotonic() - (0.0 if self.setting.place is None else self.setting.place.given_way_s)
 
     def close(self) -> None:
         """Close the memory that the candidate shared."""
@@ -209,12 +209,15 @@ class Conversation:
         files: Sequence[int] = (),
         *,
         timeout_s: float,
+        on_cpu: bool = False,
         **fields: Any,  # noqa: ANN401 - JSON
     ) -> dict[str, Any]:
         await self._give_way()
-        message = await self.session.request(
-            {"op": op, **fields}, files, timeout_s=timeout_s, on_progress=self._on_progress
-        )
+        place = self.setting.place
+        async with place.giving_way(self.session.still) if place and on_cpu else contextlib.nullcontext():
+            message = await self.session.request(
+                {"op": op, **fields}, files, timeout_s=timeout_s, on_progress=self._on_progress
+            )
         self.seen.integrity = Integrity.of(message.body) or self.seen.integrity
         self.restless = self.restless or bool(self.seen.integrity.threads)
         self.seen.failure = Failure.of(message.body)
@@ -231,8 +234,8 @@ class Conversation:
 
     async def _give_way(self) -> None:
         """Let whoever waits to time on the GPU go first: after a request that went well the device has done what it was given."""
-        if self.setting.give_way is not None and self._settled and not self.restless:
-            self.given_way_s += await self.setting.give_way(self.session.still)
+        if self.setting.place is not None and self._settled and not self.restless:
+            await self.setting.place.give_way(self.session.still)
 
     def _on_progress(self, claim: object) -> None:
         progress = Progress.of(claim)
@@ -258,6 +261,7 @@ class Conversation:
             format=self.candidate.format,
             changes=self.trials.changes,
             timeout_s=self.timeout_s + (BUILD_S if BUILDER in self.candidate.source else 0.0),
+            on_cpu=True,
             **self.setting.load,
         )
 
@@ -268,7 +272,12 @@ class Conversation:
         if self.candidate.format == "kernelbench":
             started = self.now
             answer = await self._ask(
-                "construct", init.files, seed=seed, init=init.message, timeout_s=self.timeout_s
+                "construct",
+                init.files,
+                seed=seed,
+                init=init.message,
+                timeout_s=self.timeout_s,
+                on_cpu=not self.restless,
             )
             self.construct_s = self.now - started
             if not self.seen.calls:

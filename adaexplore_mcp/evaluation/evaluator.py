@@ -19,7 +19,8 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed
+from adaexplore_mcp.evaluation.gpu_memory import bytes_needed
+from adaexplore_mcp.evaluation.gpu_verification import GpuVerification
 from adaexplore_mcp.evaluation.planning import collect
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.profile_run import ProfileRun
@@ -317,7 +318,7 @@ class Evaluator:
             make_room=self.references.make_room,
             keeps_others=self.references.keeps_others,
             needs=partial(
-                self.references.needs, definition, processes=1 if at_once is None else at_once.processes
+                self.references.needs, definition, contenders=0 if at_once is None else at_once.contenders
             ),
             target=properties,
             timeout_s=timeout_s,

@@ -12,8 +12,9 @@ from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import Failure
 from adaexplore_mcp.evaluation.compilation import CONFIGURATIONS_ALONE_S, Built, Compilation, CompileReport
-from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
+from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Gpu, Usage, usage
+from adaexplore_mcp.evaluation.gpu_memory import CONTEXT_BYTES, bytes_needed
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
@@ -21,12 +22,10 @@ from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.trials import TrialSet
 
-__all__ = ["GpuVerification", "bytes_needed", "judging_bytes", "occupants"]
+__all__ = ["GpuVerification", "occupants"]
 
-CONTEXT_BYTES = 600 << 20  # what CUDA and torch's libraries take in each process
 RESERVED_BYTES = 1 << 30  # of the GPU, for the judge and for what others allocate meanwhile
 SMALLEST_SHARE = 0.05
-FLOAT_BYTES = 4
 
 TakeGpu = Callable[[int], AbstractAsyncContextManager[Place]]
 """Waits for a place on a GPU, given the bytes that are needed there."""
@@ -226,7 +225,7 @@ class GpuVerification:
             measure=self.candidate.policy.library_ops == "forbid"
             or not (built.report.faked and built.report.compiled),
             configurations=_ready(built.report),
-            give_way=place.give_way,
+            place=place,
         )
         return await run_numerics(setting, self.candidate, trials, elsewhere=elsewhere)
 
@@ -246,38 +245,6 @@ def occupants(used: Usage) -> list[str]:
         f"process {each.pid}" + ("" if each.used_bytes is None else f" ({each.used_bytes >> 20} MiB)")
         for each in (used.others or ())[:8]
     ]
-
-
-def judging_bytes(plan: Plan) -> int:
-    """Return the GPU memory that running one candidate takes, about.
-
-    Its process; half as much again as the reference holds at its most, inputs and weights among it; inputs in four slots; the
-    first outputs, those of the latest call and the judge's copy of them; two sets of weights.
-    """
-    inputs, outputs = (sum(map(tensor_bytes, some)) for some in (plan.inputs, plan.outputs))
-    return (
-        CONTEXT_BYTES
-        + 3 * plan.peak_bytes // 2
-        + 4 * inputs
-        + 3 * outputs
-        + 2 * FLOAT_BYTES * plan.parameters
-    )
-
-
-def bytes_needed(plan: Plan, trials: int, processes: int = 1) -> int:
-    """Return the GPU memory that judging a candidate of a task takes, about.
-
-    Before the candidate runs, the reference does where trials have to be made: it holds what it needs in its own dtype and,
-    twice as wide, in float64. One call at other sizes takes memory too.
-
-    Args:
-        plan: Of a workload.
-        trials: How many have to be made.
-        processes: How many run side by side in the end: a candidate, and what it is timed against.
-    """
-    making = CONTEXT_BYTES + 3 * plan.peak_bytes + 2 * FLOAT_BYTES * plan.parameters if trials else 0
-    beside = 2 * plan.elsewhere.trial_bytes if plan.elsewhere is not None else 0
-    return max(making, processes * judging_bytes(plan)) + trials * plan.trial_bytes + beside
 
 
 def _ready(compilation: CompileReport) -> list[int] | None:

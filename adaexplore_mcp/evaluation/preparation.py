@@ -3,9 +3,8 @@
 import contextlib
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import anyio
 
@@ -17,7 +16,7 @@ from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.judging import check_entries
 from adaexplore_mcp.evaluation.memfiles import seal
 from adaexplore_mcp.evaluation.pool import WorkerPool
-from adaexplore_mcp.evaluation.scheduling import GiveWay
+from adaexplore_mcp.evaluation.scheduling import Place
 from adaexplore_mcp.evaluation.task_process import NO_TRICKS, TaskProcess, understood
 from adaexplore_mcp.evaluation.trials import (
     OF_THE_FIRST,
@@ -45,8 +44,6 @@ IMPORTANCE = (0, 1, 8, 11, 2, 3, 12, 6, 9, 10, 5, 13, 4, 7)
 """Which trials stay where memory is short: positions in `SCHEDULE`, the first above all."""
 PLAINLY_SMALL = "inputs times 0.01", "times 0.01"
 """Name and transformation where no zeros may be among small inputs."""
-Between = Callable[[], Awaitable[float]]
-"""Awaited between two trials, to let others go first; returns the seconds that took."""
 
 
 async def make_trials(
@@ -108,7 +105,7 @@ async def make_gpu_trials(
     definition: Definition,
     plan: Plan,
     gpu: Gpu,
-    give_way: GiveWay | None = None,
+    place: Place | None = None,
     *,
     independent: list[str] | None = None,
 ) -> TrialSet:
@@ -119,7 +116,7 @@ async def make_gpu_trials(
         definition: The task.
         plan: Of the workload.
         gpu: Where it runs.
-        give_way: Lets whoever waits to time there go first, between two trials.
+        place: Whoever waits to time there goes first, between two trials and while the reference is constructed.
         independent: Inputs and parameters that do not matter to the outputs; None to find out.
 
     Raises:
@@ -132,8 +129,7 @@ async def make_gpu_trials(
             reference = TaskProcess(session, pool.memory_bytes, gpu=gpu.name)
             with understood():
                 await reference.load(definition, plan.workload, {}, flops=plan.flops)
-                between = None if give_way is None else partial(give_way, reference.still)
-                maker = _Trials(reference, definition, buffers, undo, between, independent=independent)
+                maker = _Trials(reference, definition, buffers, undo, place, independent=independent)
                 trials = await maker.make(
                     plan.accumulation,
                     plan.parameters,
@@ -154,7 +150,7 @@ class _Trials:
         definition: The task.
         buffers: Where inputs and outputs lie.
         undo: Closes every file taken, unless all goes well.
-        between: Awaited between two trials; returns the seconds that took.
+        place: Where way is given to others meanwhile; None where nobody waits.
         independent: What does not matter to the outputs; None to find out.
     """
 
@@ -164,7 +160,7 @@ class _Trials:
         definition: Definition,
         buffers: Buffers,
         undo: contextlib.ExitStack,
-        between: Between | None = None,
+        place: Place | None = None,
         *,
         independent: list[str] | None = None,
     ) -> None:
@@ -172,12 +168,13 @@ class _Trials:
         self._definition = definition
         self._buffers = buffers
         self._undo = undo
-        self._between = between
+        self._place = place
         self._known_independent = independent
         self._construct_seeds = {"constructor": new_seed(), "other seed": new_seed()}
         self._state_seed = new_seed()
         self._first_seed = new_seed()
         self._states: dict[Weights, Attachment] = {}
+        self._constructed: set[int] = set()
 
     async def make(
         self,
@@ -203,7 +200,7 @@ class _Trials:
         for seed in self._construct_seeds.values():
             reply = await self._reference.ask("init", construct_seed=seed)
             inits.append(self._in_file(reply.body["ok"], reply))
-        end = anyio.current_time() + seconds
+        end = self._now() + seconds
         made: list[Trial] = []
         left_out: list[str] = []
         first: Mapping[str, Any] = {}
@@ -215,12 +212,13 @@ class _Trials:
         important = [position for position in IMPORTANCE if position in due]
         for position in due:
             name, weights, transform = SCHEDULE[position]
-            if made and self._between is not None:
-                end += await self._between()
-            late = anyio.current_time() > end and position not in important[:FEWEST_TRIALS]
+            if made and self._place is not None:
+                await self._place.give_way(self._reference.still)
+            late = self._now() > end and position not in important[:FEWEST_TRIALS]
             if position not in important[:most] or late:
                 left_out.append(name)
                 continue
+            await self._construct("other seed" if weights == "other seed" else "constructor")
             constants = await self._constants() if weights == "constants randomised" else None
             if constants == []:
                 continue
@@ -257,6 +255,19 @@ class _Trials:
             gpu=self._buffers.gpu.uuid if self._buffers.gpu is not None else "",
         )
 
+    def _now(self) -> float:
+        """Return the seconds of a clock that stands still while others are given way."""
+        return anyio.current_time() - (0.0 if self._place is None else self._place.given_way_s)
+
+    async def _construct(self, weights: Literal["constructor", "other seed"]) -> None:
+        """Have the reference constructed as a trial needs it: it is no work for the GPU, and takes long where weights are large."""
+        seed = self._construct_seeds[weights]
+        if self._place is None or seed in self._constructed:
+            return
+        self._constructed.add(seed)
+        async with self._place.giving_way(self._reference.still):
+            await self._reference.ask("construct", construct_seed=seed)
+
     async def _independent(self, first: Trial) -> list[str]:
         """Return the inputs and parameters that do not matter to the outputs, as far as that is tried."""
         if self._known_independent is not None:  # finding out takes as long as making the trials
@@ -276,6 +287,7 @@ class _Trials:
 
     async def _constants(self) -> list[str]:
         """Return the parameters and buffers that the constructor makes the same under both seeds."""
+        await self._construct("other seed")
         seeds = list(self._construct_seeds.values())
         reply = await self._reference.ask("constants", construct_seeds=seeds)
         names: list[str] = reply.body["ok"]["names"]

@@ -15,7 +15,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_verification import judging_bytes
+from adaexplore_mcp.evaluation.gpu_memory import timing_bytes
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.references import References, again_if_lost
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
@@ -95,7 +95,7 @@ class Racing:
         self._ready: Ready | None = None
 
     @property
-    def processes(self) -> int:
+    def contenders(self) -> int:
         """How many of them are on the GPU side by side."""
         return 1 + len(self._race.baselines)
 
@@ -115,7 +115,6 @@ class Racing:
         ):
             return
         await self.close()  # of a try before, which a lost worker ended
-        await place.give_way(contextlib.nullcontext)
         benchmark = await self._benchmark(place.gpu, self._known_ceilings[place.gpu.uuid])
         with contextlib.suppress(DeviceFullError, WorkerLostError):
             self._ready = await benchmark.prepare(
@@ -124,7 +123,8 @@ class Racing:
                 _contender(self._candidate, verdict),
                 self._race.baselines,
                 built={CANDIDATE: built},
-                needed_bytes=judging_bytes(plan),
+                needed_bytes=timing_bytes(plan),
+                place=place,
             )
 
     async def times(
@@ -200,7 +200,7 @@ class Racing:
             return await timing(needed_bytes=needed_bytes, ready=ready)
 
         try:
-            return await again_if_lost(partial(timed, judging_bytes(plan)))
+            return await again_if_lost(partial(timed, timing_bytes(plan)))
         except DeviceFullError:
             await self._references.make_room(gpu)
         try:

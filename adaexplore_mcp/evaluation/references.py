@@ -15,7 +15,7 @@ from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_verification import bytes_needed
+from adaexplore_mcp.evaluation.gpu_memory import bytes_needed
 from adaexplore_mcp.evaluation.hidden import HIDDEN, draw, neighbours
 from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
@@ -144,7 +144,7 @@ class References:
     async def gpu_trials(self, definition: Definition, plan: Plan, place: Place) -> TrialSet:
         """Return the trials of a workload on a GPU, from those kept where possible; others go first between two that are made."""
         gpu = place.gpu
-        make = _anew(partial(make_gpu_trials, self._pool, definition, plan, gpu, place.give_way))
+        make = _anew(partial(make_gpu_trials, self._pool, definition, plan, gpu, place))
         meanwhile = partial(place.give_way, contextlib.nullcontext)
         try:
             return await self._kept.get(_on_gpu(definition, plan, gpu), make, meanwhile)
@@ -160,11 +160,11 @@ class References:
         make = _anew(partial(make_gpu_trials, self._pool, definition, once, gpu))
         return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
 
-    def needs(self, definition: Definition, plan: Plan, processes: int = 1) -> int:
+    def needs(self, definition: Definition, plan: Plan, contenders: int = 0) -> int:
         """Return the GPU memory that a workload takes, beside the trials that are kept; see `bytes_needed`."""
         gpus = self._devices.gpus
         made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
-        return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]), processes)
+        return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]), contenders)
 
     def keeps_others(self, gpu: Gpu) -> bool:
         """Tell whether trials of more than one task, or workload, are kept on a GPU."""

@@ -6,9 +6,11 @@ evaluations said they need.
 """
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 import anyio
 
@@ -16,15 +18,35 @@ from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, matching
 
-__all__ = ["Devices", "GiveWay", "Place", "Still"]
+__all__ = ["Devices", "Place", "Still"]
 
 PER_DEVICE = 4
 MEMORY_SHARE = 0.7
+"""Of a GPU's memory: what all evaluations together may need; trials that are kept and other programs share the rest."""
+PASSED_S = 10.0
+"""For how long anybody may pass who waits for memory; after that only what fits beside it."""
 GIVE_WAY_S = 1.0
 """How long who gives way waits for others to leave, who may wait for it."""
 NOT_AGAIN_S = 2.0
 """For how long who gave way in vain goes on before it does so again."""
 LEAVING = "leaving the GPU"
+GIB = 1 << 30
+
+
+class _Obstacle(Enum):
+    """What a waiter lacks on a GPU, in words."""
+
+    NONE = ""
+    TIMED = "a measurement on the GPU to end"
+    USED = "the GPU to be free"
+    FULL = "a place on the GPU"
+    MEMORY = "GPU memory"
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    bytes: int
+    arrived: int
 
 
 @dataclass(eq=False, slots=True)
@@ -33,12 +55,22 @@ class _Device:
     lock: DeviceLock
     running: int = 0
     aside: int = 0
-    needed_bytes: int = 0
+    held: list[_Held] = field(default_factory=list)
     reserved: int = 0
     timed: bool = False
     timings: int = 0
     used_at: int = 0
     arrivals: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What all on it need together, or hold."""
+        return sum(each.bytes for each in self.held)
+
+    def hold(self, needed_bytes: int, arrived: int) -> _Held:
+        """Count memory of whoever came as the `arrived`-th, until it is removed from `held`."""
+        self.held.append(_Held(needed_bytes, arrived))
+        return self.held[-1]
 
 
 @dataclass(eq=False, slots=True)
@@ -50,26 +82,14 @@ class _Waiter:
     admitted: anyio.Event
     holding: bool = False
     device: _Device | None = None
+    held: _Held | None = None
+    arrived: int = 0
+    since: float = field(default_factory=anyio.current_time)
     told: str = ""
 
 
 Still = Callable[[], AbstractAsyncContextManager[None]]
-GiveWay = Callable[[Still], Awaitable[float]]
-
-
-@dataclass(frozen=True)
-class Place:
-    """A place on a GPU.
-
-    Args:
-        gpu: Where it is.
-        give_way: To be awaited wherever the caller can stop: lets whoever waits to use the GPU alone go first, while the
-            caller's processes there do nothing. It is given what holds those still that might not. The place and its memory
-            stay the caller's. Returns the seconds that took.
-    """
-
-    gpu: Gpu
-    give_way: "GiveWay"
+"""Holds the processes of whoever gives way still, for as long as the context lasts."""
 
 
 class Devices:
@@ -96,6 +116,7 @@ class Devices:
         self._waiting: list[_Waiter] = []  # in order of arrival
         self._news = anyio.Event()  # somebody got a place, or left one
         self._uses = itertools.count(1)
+        self._order = itertools.count(1)
 
     @property
     def gpus(self) -> list[Gpu]:
@@ -134,11 +155,12 @@ class Devices:
         bytes_needed: int,
         report: Callable[[str], None],
         mark: Callable[[], Callable[[], None]] = lambda: lambda: None,
-    ) -> AsyncIterator[Place]:
+    ) -> AsyncIterator["Place"]:
         """Wait for a place on a GPU, hold it beside others, and give it.
 
         It is the GPU with room that has the fewest evaluations, and of those the one used longest ago. Whoever came
-        earlier and could use the same GPU goes first, even where that leaves room unused.
+        earlier and could use the same GPU goes first, even where that leaves room unused; but who waits for memory may be
+        passed, for a while by everybody and then by those that fit beside it.
 
         Args:
             pinned: Label, index or UUID of the only GPU that will do; empty for any.
@@ -153,31 +175,10 @@ class Devices:
         """
         waiter = _Waiter(self._acceptable(pinned), bytes_needed, False, report, anyio.Event())
         async with self._place(waiter) as device, AsyncExitStack() as lock:
-
-            async def hold() -> None:
-                await lock.enter_async_context(device.lock.shared(report))
-
-            again_at = 0.0
-
-            async def give_way(still: Still) -> float:
-                nonlocal again_at
-                began, timings = anyio.current_time(), device.timings
-                if began < again_at or not self._somebody_times(device):
-                    return 0.0
-                goes_on = mark()
-                async with still():
-                    report("making way for a measurement")
-                    await lock.aclose()
-                    await self._step_aside(device)
-                    await hold()
-                goes_on()
-                if device.timings == timings:
-                    again_at = anyio.current_time() + NOT_AGAIN_S
-                return anyio.current_time() - began
-
-            await hold()
+            place = Place(self, device, lock, report, mark)
+            await place.hold()
             try:
-                yield Place(device.gpu, give_way)
+                yield place
             finally:  # before anybody else is on it
                 report(LEAVING)
 
@@ -211,35 +212,51 @@ class Devices:
         To be begun while the place is still there in which they got it, or others are let in who count on it.
         """
         device = self._devices[gpu.uuid]
-        device.needed_bytes += bytes_needed
+        held = device.hold(bytes_needed, next(self._order))
         device.reserved += 1
         try:
             yield
         finally:
-            device.needed_bytes -= bytes_needed
+            device.held.remove(held)
             device.reserved -= 1
             self._admit()
 
-    def _somebody_times(self, device: _Device) -> bool:
+    def somebody_times(self, device: _Device) -> bool:
         """Tell whether somebody uses a GPU alone, or waits to and is the next."""
-        following = next((waiter for waiter in self._waiting if device in waiter.devices), None)
-        return device.timed or (following is not None and following.alone)
+        if device.timed:
+            return True
+        room = math.inf
+        for waiter in self._waiting:
+            if device in waiter.devices:
+                if waiter.alone and self._obstacle(waiter, device) is not _Obstacle.MEMORY:
+                    return waiter.needed_bytes <= room
+                room = min(room, self._room_behind(waiter, device))
+        return False
 
-    async def _step_aside(self, device: _Device) -> None:
+    async def news(self) -> None:
+        """Wait until somebody gets a place, leaves one or comes for one."""
+        await self._news.wait()
+
+    def wake(self) -> None:
+        """Have whoever waits for news look again."""
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def step_aside(self, device: _Device) -> None:
         """Count for nobody who wants a GPU alone, until they are done; not for long where others are in their way."""
         device.aside += 1
         try:
             self._admit()
             with anyio.move_on_after(GIVE_WAY_S):
-                while self._somebody_times(device) and not device.timed:
-                    await self._news.wait()
+                while self.somebody_times(device) and not device.timed:
+                    await self.news()
             present = device.timings
             while device.timed and device.timings == present:
-                await self._news.wait()
+                await self.news()
         finally:
             device.aside -= 1
         while device.timed:  # one that came right after; those behind it wait for us
-            await self._news.wait()
+            await self.news()
 
     def _acceptable(self, pinned: str) -> list[_Device]:
         if not pinned and self._devices:
@@ -258,6 +275,7 @@ class Devices:
 
     @asynccontextmanager
     async def _place(self, waiter: _Waiter) -> AsyncIterator[_Device]:
+        waiter.arrived = next(self._order)
         holding = sum(each.holding for each in self._waiting)  # they are the first
         self._waiting.insert(holding if waiter.holding else len(self._waiting), waiter)
         try:
@@ -273,28 +291,30 @@ class Devices:
             self._admit()
 
     def _admit(self) -> None:
-        """Give places in order of arrival: nobody passes one who could use the same GPU."""
-        awaited: set[_Device] = set()
+        """Give places in order of arrival: nobody passes one who could use the same GPU, but where memory is waited for."""
+        room: dict[_Device, float] = dict.fromkeys(self._devices.values(), math.inf)
         for waiter in list(self._waiting):
             free = [
                 device
                 for device in waiter.devices
-                if device not in awaited and not self._obstacle(waiter, device)
+                if waiter.needed_bytes <= room[device] and self._obstacle(waiter, device) is _Obstacle.NONE
             ]
             if free:
-                self._enter(waiter, min(free, key=lambda device: (device.running, device.used_at)))
+                chosen = min(free, key=lambda device: (device.running, device.used_at))
+                self._enter(waiter, chosen)
+                room[chosen] -= waiter.needed_bytes
             else:
-                awaited.update(waiter.devices)
+                for device in waiter.devices:
+                    room[device] = min(room[device], self._room_behind(waiter, device))
         for position, waiter in enumerate(self._waiting):
             self._tell(waiter, self._waiting[:position])
-        self._news.set()
-        self._news = anyio.Event()
+        self.wake()
 
     def _enter(self, waiter: _Waiter, device: _Device) -> None:
         self._waiting.remove(waiter)
         device.running += 1
         device.arrivals += 1
-        device.needed_bytes += waiter.needed_bytes
+        waiter.held = device.hold(waiter.needed_bytes, waiter.arrived)
         device.timed = waiter.alone
         device.timings += waiter.alone
         device.used_at = next(self._uses)
@@ -305,28 +325,130 @@ class Devices:
     def _leave(waiter: _Waiter, device: _Device) -> None:
         device.running -= 1
         device.timed = device.timed and not waiter.alone
-        device.needed_bytes -= waiter.needed_bytes
+        if waiter.held is not None:
+            device.held.remove(waiter.held)
 
-    def _obstacle(self, waiter: _Waiter, device: _Device) -> str:
-        """Say what a waiter lacks on a GPU; nothing where it can begin."""
+    def _obstacle(self, waiter: _Waiter, device: _Device) -> "_Obstacle":
+        """Say what a waiter lacks on a GPU."""
         if device.running == 0 and (waiter.alone or not device.reserved):
-            return ""
+            return _Obstacle.NONE
         if device.timed:
-            return "a measurement on the GPU to end"
-        if waiter.alone and device.running > device.aside:
-            return "the GPU to be free"
-        if waiter.holding:
-            return ""
+            return _Obstacle.TIMED
         if not waiter.alone and device.running >= self._per_device:
-            return "a place on the GPU"
-        if device.needed_bytes + waiter.needed_bytes > self._memory_share * device.gpu.memory_bytes:
-            return "GPU memory"
-        return ""
+            return _Obstacle.FULL
+        if not waiter.holding and device.held_bytes + waiter.needed_bytes > self._room(device):
+            return _Obstacle.MEMORY
+        if waiter.alone and device.running > device.aside:
+            return _Obstacle.USED
+        return _Obstacle.NONE
+
+    def _room_behind(self, waiter: _Waiter, device: _Device) -> float:
+        """Return the bytes that those may take on a GPU who came after a waiter, so that it waits no longer because of them."""
+        if self._obstacle(waiter, device) not in {_Obstacle.NONE, _Obstacle.MEMORY}:
+            return -math.inf
+        if anyio.current_time() < waiter.since + PASSED_S:
+            return math.inf
+        passed = sum(each.bytes for each in device.held if each.arrived > waiter.arrived)
+        return self._room(device) - waiter.needed_bytes - passed
+
+    def _room(self, device: _Device) -> float:
+        """Return the bytes that all evaluations on a GPU together may need."""
+        return self._memory_share * device.gpu.memory_bytes
 
     def _tell(self, waiter: _Waiter, earlier: Sequence[_Waiter]) -> None:
-        obstacles = filter(None, (self._obstacle(waiter, device) for device in waiter.devices))
+        obstacles = ((self._obstacle(waiter, device), device) for device in waiter.devices)
+        match next((each for each in obstacles if each[0] is not _Obstacle.NONE), None):
+            case None:
+                what = "the GPU"
+            case _Obstacle.MEMORY, device:
+                needed, taken, room = (
+                    f"{size / GIB:.0f}"
+                    for size in (waiter.needed_bytes, device.held_bytes, self._room(device))
+                )
+                what = f"{needed} GiB of GPU memory, of {room} GiB {taken} are taken"
+            case obstacle, _:
+                what = obstacle.value
         ahead = sum(not set(waiter.devices).isdisjoint(one.devices) for one in earlier)
-        words = f"waiting for {next(obstacles, 'the GPU')} ({ahead} ahead)"
+        words = f"waiting for {what} ({ahead} ahead)"
         if words != waiter.told:
             waiter.told = words
             waiter.report(words)
+
+
+class Place:
+    """A place on a GPU; made by `Devices.use`.
+
+    Its methods let whoever waits to use the GPU alone go first, while the caller's processes there do nothing. They are given
+    what holds those still that might not. The place and its memory stay the caller's.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        device: _Device,
+        lock: AsyncExitStack,
+        report: Callable[[str], None],
+        mark: Callable[[], Callable[[], None]],
+    ) -> None:
+        self.gpu = device.gpu
+        self.given_way_s = 0.0
+        """Seconds for which others were given way so far."""
+        self._devices = devices
+        self._device = device
+        self._lock = lock
+        self._report = report
+        self._mark = mark
+        self._again_at = 0.0
+
+    async def hold(self) -> None:
+        """Wait for the GPU's lock, and hold it beside others."""
+        await self._lock.enter_async_context(self._device.lock.shared(self._report))
+
+    async def give_way(self, still: Still) -> None:
+        """Give way now, where somebody waits for it; to be awaited wherever the caller can stop."""
+        if not self._wanted():
+            return
+        began, timings = anyio.current_time(), self._device.timings
+        goes_on = self._mark()
+        async with still():
+            self._report("making way for a measurement")
+            await self._lock.aclose()
+            await self._devices.step_aside(self._device)
+            await self.hold()
+        goes_on()
+        now = anyio.current_time()
+        if self._device.timings == timings:
+            self._again_at = now + NOT_AGAIN_S
+        self.given_way_s += now - began
+
+    @asynccontextmanager
+    async def giving_way(self, still: Still) -> AsyncIterator[None]:
+        """Give way at any moment while the context lasts: what the caller's processes do in it is no work for the GPU."""
+        over = False
+        failure: Exception | None = None
+
+        async def stand_by() -> None:
+            while True:
+                await self.give_way(still)
+                if over:
+                    return
+                with anyio.move_on_after(NOT_AGAIN_S):
+                    await self._devices.news()
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(stand_by)
+                try:
+                    yield
+                except Exception as error:  # noqa: BLE001 - raised below, once whoever was given way is done
+                    failure = error
+                finally:
+                    over = True
+                    self._devices.wake()
+        except ExceptionGroup as errors:
+            raise failure or errors.exceptions[0] from errors
+        if failure is not None:
+            raise failure
+
+    def _wanted(self) -> bool:
+        return anyio.current_time() >= self._again_at and self._devices.somebody_times(self._device)

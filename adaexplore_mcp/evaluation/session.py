@@ -1,6 +1,7 @@
 """One confined process and its stub, as the server sees them: ask, wait with a deadline, end, hear how it ended."""
 
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -101,6 +102,9 @@ class Session:
         self._folder = folder
         self._report: EndReport | None = None
         self._is_ready = False
+        self._steering = anyio.Lock()
+        self._waits: anyio.CancelScope | None = None
+        self._left_s = 0.0
 
     async def ready(self) -> None:
         """Wait until the process is confined; what ends it before that is our fault, what ends it later is not.
@@ -143,7 +147,7 @@ class Session:
         Args:
             body: The request; the confined process gives it a meaning.
             descriptors: Files that ride along; they stay open here.
-            timeout_s: Seconds to wait.
+            timeout_s: Seconds to wait, without those for which it is paused meanwhile.
             on_progress: Given what comes under `progress` before the answer.
 
         Raises:
@@ -153,7 +157,7 @@ class Session:
             WorkerLostError: It was lost through no fault of its own.
         """
         try:
-            with anyio.fail_after(timeout_s):
+            with anyio.fail_after(timeout_s) as self._waits:
                 await self._channel.send(body, descriptors)
                 return await self._answer(PROGRESS_LIMIT + int(PROGRESS_PER_S * timeout_s), on_progress)
         except TimeoutError:
@@ -166,6 +170,8 @@ class Session:
             if report.reason == LOST:
                 raise WorkerLostError("a worker and its watcher were lost") from error
             raise SessionEndedError(report) from error
+        finally:
+            self._waits = None
 
     async def pause(self) -> None:
         """Have nothing of it run on the CPU until `resume`: no thread of a stranger's launches anything meanwhile.
@@ -175,10 +181,15 @@ class Session:
             WorkerLostError: Its stub could not be reached in time, which is no fault of it; it is gone now.
         """
         await self._steer("pause")
+        if self._waits is not None and not self._waits.cancel_called:
+            self._left_s = self._waits.deadline - anyio.current_time()
+            self._waits.deadline = math.inf
 
     async def resume(self) -> None:
         """Have it go on; raises as `pause`."""
         await self._steer("resume")
+        if self._waits is not None and self._waits.deadline == math.inf:
+            self._waits.deadline = anyio.current_time() + self._left_s
 
     @asynccontextmanager
     async def still(self) -> AsyncIterator[None]:
@@ -188,21 +199,25 @@ class Session:
         await self.resume()
 
     async def _steer(self, op: str) -> None:
-        if self._report is not None:
-            raise SessionEndedError(self._report)
         try:
-            with anyio.fail_after(STEER_S):
-                await self._control.send({"op": op})
-                answer = (await self._control.receive()).body
+            with anyio.fail_after(
+                STEER_S, shield=True
+            ):  # an answer left unread would be taken for the next one
+                async with self._steering:
+                    if self._report is not None:
+                        raise SessionEndedError(self._report)
+                    await self._control.send({"op": op})
+                    answer = (await self._control.receive()).body
+                    if "reason" in answer:  # it had ended: that is its report
+                        self._report = EndReport(**answer)
+                        await self._closed()
         except TimeoutError:
             await self.end()
             msg = f"a worker's watcher did not {op} it within {STEER_S:g} s"
             raise WorkerLostError(msg) from None
         except WorkerLostError:
             raise SessionEndedError(await self.end()) from None
-        if "reason" in answer:  # it had ended: that is its report
-            self._report = EndReport(**answer)
-            await self._closed()
+        if self._report is not None:
             raise SessionEndedError(self._report)
 
     async def _answer(self, limit: int, on_progress: Callable[[object], None]) -> Message:
@@ -227,15 +242,21 @@ class Session:
 
     async def end(self) -> EndReport:
         """End the session, if it has not ended, and say how it went."""
-        if self._report is None:
-            self._report = EndReport()
-            with anyio.CancelScope(shield=True), anyio.move_on_after(END_S):
-                with contextlib.suppress(WorkerLostError):  # it may have ended, and reported, by itself
-                    await self._control.send({"op": "end"})
-                with contextlib.suppress(WorkerLostError, TypeError):
-                    self._report = EndReport(**(await self._control.receive()).body)
-            await self._closed()
+        with anyio.CancelScope(shield=True):
+            async with self._steering:
+                if self._report is None:
+                    self._report = await self._told_to_end()
+                    await self._closed()
+        assert self._report is not None
         return self._report
+
+    async def _told_to_end(self) -> EndReport:
+        with anyio.move_on_after(END_S):
+            with contextlib.suppress(WorkerLostError):  # it may have ended, and reported, by itself
+                await self._control.send({"op": "end"})
+            with contextlib.suppress(WorkerLostError, TypeError):
+                return EndReport(**(await self._control.receive()).body)
+        return EndReport()
 
     async def _closed(self) -> None:
         """Close what leads to it, and remove what it left where nobody else did."""

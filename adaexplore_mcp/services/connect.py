@@ -26,7 +26,6 @@ LOCKS = Path("/tmp/adaexplore-locks")  # noqa: S108 - the same for every server 
 
 
 FIRST_TASKS = Path(__file__).parents[1] / "builtin/synthetic.json"
-RUNNING_SHARE = 0.6  # of a GPU's memory; trials that are kept and other programs share the rest
 
 
 def connect(settings: Settings, store: Store) -> Collaborators:
@@ -35,7 +34,7 @@ def connect(settings: Settings, store: Store) -> Collaborators:
     gpus = find(settings.devices)
     locks = {gpu.uuid: DeviceLock(gpu, LOCKS) for gpu in gpus}
     pool = WorkerPool(settings.worker_python, settings.scratch, memory_bytes, gpus=gpus)
-    devices = Devices(gpus, locks, per_device=settings.parallel, memory_share=RUNNING_SHARE)
+    devices = Devices(gpus, locks, per_device=settings.parallel)
     jobs = max(1, len(os.sched_getaffinity(0)) // settings.parallel)
     evaluator = Evaluator(pool, settings.target, memory_bytes, devices, jobs)
     tasks = TaskService(store, evaluator)

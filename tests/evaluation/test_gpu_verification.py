@@ -15,7 +15,8 @@ from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, Occupant, Usage
-from adaexplore_mcp.evaluation.gpu_verification import GpuVerification, bytes_needed, judging_bytes
+from adaexplore_mcp.evaluation.gpu_memory import bytes_needed, judging_bytes, timing_bytes
+from adaexplore_mcp.evaluation.gpu_verification import GpuVerification
 from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.numerics import NumericsReport
 from adaexplore_mcp.evaluation.scheduling import Devices
@@ -253,7 +254,13 @@ def test_the_memory_that_is_needed_is_that_of_who_runs_at_the_same_time():
     one = judging_bytes(PLAN)
     assert one >= PLAN.peak_bytes + 4 * (4 << 20)
     assert bytes_needed(PLAN, 0) == one
-    assert bytes_needed(PLAN, 0, processes=3) == 3 * one
+    assert bytes_needed(PLAN, 0, contenders=3) == 3 * timing_bytes(PLAN) > one
+    heavy = PLAN.model_copy(
+        update={"parameters": 1 << 28}
+    )  # loaded while it is judged; constructed while it is timed
+    assert bytes_needed(heavy, 0, contenders=1) == one + (2 << 30)
+    changing = PLAN.model_copy(update={"mutates": ["x"]})
+    assert timing_bytes(changing) - timing_bytes(PLAN) == 3 * (4 << 20)
     large = PLAN.model_copy(update={"peak_bytes": 1 << 34})
     # The reference in its own dtype and in float64, before the candidate runs.
     assert bytes_needed(large, 1) > 3 * large.peak_bytes > judging_bytes(large)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import textwrap
+from contextlib import asynccontextmanager
 
 import anyio
 import anyio.lowlevel
@@ -29,52 +30,76 @@ ENDLESS_S = 1.0
 # --- while others time -----------------------------------------------------------------------------------
 
 
-async def test_who_gives_way_stands_still_and_loses_no_time(bench):
-    ways, stopped = [], []
+class Way:
+    """A place on a GPU where somebody wants to time whenever way is given: between two requests, and while one is computed."""
 
-    async def give_way(still):
-        async with still():
-            began = anyio.current_time()
-            ways.append(began)
-            await anyio.sleep(0.3)
-            stopped.append(any(each.stopped for each in descendants(os.getpid())))
-            return anyio.current_time() - began
+    def __init__(self, between_s=0.0, during_s=0.0):
+        self.between_s, self.during_s = between_s, during_s
+        self.times = 0
+        self.given_way_s = 0.0
+        self.stopped = []
 
-    report = await bench.run(HONEST, timeout_s=3.0, give_way=give_way)
+    async def give_way(self, still):
+        self.times += 1
+        await self._timed(still, self.between_s)
+
+    @asynccontextmanager
+    async def giving_way(self, still):
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._timed, still, self.during_s)
+            yield
+
+    async def _timed(self, still, seconds):
+        if seconds:
+            async with still():
+                began = anyio.current_time()
+                await anyio.sleep(seconds)
+                self.stopped.append(any(each.stopped for each in descendants(os.getpid())))
+                self.given_way_s += anyio.current_time() - began
+
+
+async def test_who_is_stopped_while_it_is_imported_and_constructed_loses_no_time(bench):
+    way = Way(during_s=4.0)
+    report = await bench.run(HONEST, timeout_s=3.0, place=way)
     assert report.clean, (report.failure, report.mismatch, report.timed_out_s)
-    assert 0.3 * len(ways) > 3.0
-    assert all(stopped)
+    assert len(way.stopped) > 2
+    assert all(way.stopped)
+
+
+async def test_who_ends_while_it_is_constructed_and_stopped_again_and_again_is_told_as_it_ended(bench):
+    way = Way(during_s=0.3)
+    report = await bench.run(misbehaving("os._exit(3)", once=True), place=way)
+    assert report.ended is not None
+    assert report.ended.exit_code == 3
+
+
+async def test_who_gives_way_stands_still_and_loses_no_time(bench):
+    way = Way(between_s=0.3)
+    report = await bench.run(HONEST, timeout_s=3.0, place=way)
+    assert report.clean, (report.failure, report.mismatch, report.timed_out_s)
+    assert 0.3 * way.times > 3.0
+    assert all(way.stopped)
     assert report.calls > MIN_CALLS  # what is left out where time is short was done
 
 
 async def test_who_has_left_a_thread_running_gives_way_to_nobody(bench):
-    ways = []
-
-    async def give_way(still):
-        ways.append(still)
-        return 0.0
-
+    way = Way()
     await bench.run(
-        misbehaving("threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"), give_way=give_way
+        misbehaving("threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"), place=way
     )
-    before = len(ways)
+    before = way.times
     assert before < 10
-    await bench.run(HONEST, give_way=give_way)
-    assert len(ways) - before > 10
+    await bench.run(HONEST, place=way)
+    assert way.times - before > 10
 
 
 async def test_a_thread_that_was_seen_once_is_not_forgotten(bench):
     """What comes after the verdict looks at reports of its own."""
-    ways = []
-
-    async def give_way(_):
-        ways.append(anyio.current_time())
-        return 0.0
-
+    way = Way()
     late = "calls.append(1)\nif len(calls) > 3: threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"
-    report = await bench.run(misbehaving(late, loading="global calls; calls = []"), give_way=give_way)
+    report = await bench.run(misbehaving(late, loading="global calls; calls = []"), place=way)
     assert report.clean
-    assert len(ways) < 14
+    assert way.times < 14
 
 
 # --- what it prints --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_verification import judging_bytes
+from adaexplore_mcp.evaluation.gpu_memory import timing_bytes
 from adaexplore_mcp.evaluation.racing import Race, Racing
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import baseline
@@ -85,12 +85,8 @@ class World:
     async def make_room(self, _):
         self.seen.append("room")
 
-    async def give_way(self, _):
-        self.seen.append("way")
-        return 0.0
-
     async def begin(self):
-        place = SimpleNamespace(gpu=GPU, give_way=self.give_way)
+        place = SimpleNamespace(gpu=GPU)
         await self.racing.begin(PLAN, place, None, Built(), RIGHT)
 
     async def times(self):
@@ -102,7 +98,7 @@ async def test_who_is_made_ready_where_the_candidate_was_judged_is_timed_and_nob
     seen = WorkloadTimes("default")
     world = World(monkeypatch, WorkerLostError("lost"), seen)
     await world.begin()
-    assert world.seen == ["way", "prepared"]
+    assert world.seen == ["prepared"]
     assert await world.times() is seen
     assert [ready for _, ready in world.asked] == [world.ready, None]  # a worker lost takes them along
 
@@ -120,7 +116,7 @@ async def test_what_cannot_be_made_ready_at_once_is_made_ready_later(monkeypatch
     world = World(monkeypatch, seen, prepares=error)
     await world.begin()
     assert await world.times() is seen
-    assert world.asked == [(judging_bytes(PLAN), None)]
+    assert world.asked == [(timing_bytes(PLAN), None)]
     await world.racing.close()
 
 
@@ -135,7 +131,7 @@ async def test_who_finds_too_little_memory_is_timed_without_neighbours(monkeypat
     seen = WorkloadTimes("default")
     world = World(monkeypatch, FULL, seen)
     assert await world.times() is seen
-    assert [needed for needed, _ in world.asked] == [judging_bytes(PLAN), GPU.memory_bytes]
+    assert [needed for needed, _ in world.asked] == [timing_bytes(PLAN), GPU.memory_bytes]
     assert world.seen == ["room"]
 
 

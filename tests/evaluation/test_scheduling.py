@@ -1,7 +1,6 @@
 """Which GPU an evaluation gets, and when, on two GPUs that are none."""
 
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -87,7 +86,7 @@ class Visitor:
         self.alone = alone
         self.told = []
         self.stilled = 0
-        self.place = None
+        self.place = self.way = None
         self.inside = anyio.Event()
         self.leave = anyio.Event()
         self.gone = anyio.Event()
@@ -103,7 +102,8 @@ class Visitor:
                 async with machine.devices.use(
                     self.pinned, bytes_needed=self.needed, report=self.told.append
                 ) as place:
-                    await self._stay(place.gpu, place.give_way)
+                    self.way = place
+                    await self._stay(place.gpu)
         self.gone.set()
 
     @asynccontextmanager
@@ -111,9 +111,14 @@ class Visitor:
         self.stilled += 1
         yield
 
-    async def _stay(self, one, give_way=None):
+    async def give_way(self):
+        """Return the seconds that took."""
+        before = self.way.given_way_s
+        await self.way.give_way(self._still)
+        return self.way.given_way_s - before
+
+    async def _stay(self, one):
         self.place = one.label
-        self.give_way = give_way and partial(give_way, self._still)
         self.inside.set()
         await self.leave.wait()
 
@@ -213,29 +218,68 @@ async def test_without_a_gpu_the_request_is_refused(pinned):
 # --- when ------------------------------------------------------------------------------------------------
 
 
-async def test_memory_is_shared_out_in_order_of_arrival():
+async def test_who_has_waited_for_memory_for_long_is_passed_by_what_fits_beside_it_alone(monkeypatch):
+    monkeypatch.setattr(scheduling, "PASSED_S", 0.0)
+    monkeypatch.setattr(scheduling, "GIB", 1)
     machine = Machine(count=1)
-    first, large, small = visitors = [Visitor(needed=50), Visitor(needed=40), Visitor(needed=10)]
+    first, large, too_large, small, no_more = visitors = [
+        Visitor(needed=needed) for needed in (30, 50, 25, 15, 10)
+    ]
     async with visited(machine, *visitors):
-        assert inside(visitors) == [True, False, False]  # the small one would fit, but does not overtake
-        assert large.told == ["waiting for GPU memory (0 ahead)"]
-        assert small.told == ["waiting for the GPU (1 ahead)"]
-        assert (machine.running, machine.waiting) == ([1], [2])
+        assert inside(visitors) == [True, False, False, True, False]
+        assert large.told[0] == "waiting for 50 GiB of GPU memory, of 70 GiB 30 are taken (0 ahead)"
+        assert too_large.told[0] == "waiting for the GPU (1 ahead)"
         await left(first)
-        assert inside(visitors) == [True, True, True]
+        assert inside(visitors) == [True, True, False, True, False]  # it waited for nobody who came later
+        await left(small)
+        assert inside([too_large, no_more]) == [False, True]
+        await left(large)
+        assert too_large.inside.is_set()
 
 
-async def test_those_behind_hear_how_many_are_ahead():
+async def test_who_waits_for_memory_is_passed_by_those_that_have_enough_but_not_for_good(monkeypatch):
+    machine = Machine(count=1)
+    first, large, small, timing, last = visitors = [
+        *(Visitor(needed=needed) for needed in (50, 40, 10)),
+        Visitor("cuda:0", alone=True),
+        Visitor(needed=10),
+    ]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, False, True, False, False]  # nobody passes who waits to time
+        await left(small)
+        await left(first)
+        assert inside([large, timing, last]) == [True, False, False]
+        monkeypatch.setattr(scheduling, "PASSED_S", 0.0)
+
+
+async def test_who_waits_for_memory_does_not_keep_others_from_making_way_for_a_timing():
+    machine = Machine(count=1)
+    first, large, timing = visitors = [
+        Visitor(needed=50),
+        Visitor(needed=40),
+        Visitor("cuda:0", alone=True),
+    ]
+    async with visited(machine, *visitors) as group:
+        group.start_soon(first.give_way)
+        await timing.inside.wait()
+        await left(timing)
+        await settled()
+        assert inside([large]) == [False]
+
+
+async def test_those_behind_hear_how_many_are_ahead(monkeypatch):
+    monkeypatch.setattr(scheduling, "GIB", 1)
     machine = Machine(count=1)
     visitors = [Visitor(needed=80), Visitor(needed=60), Visitor(needed=30)]
     async with visited(machine, *visitors):
-        assert visitors[2].told == ["waiting for GPU memory (1 ahead)"]
+        assert visitors[2].told == ["waiting for 30 GiB of GPU memory, of 70 GiB 80 are taken (1 ahead)"]
         await left(visitors[0])
         assert inside(visitors) == [True, True, False]
-        assert visitors[2].told[1:] == ["waiting for GPU memory (0 ahead)"]
+        assert visitors[2].told[1:] == ["waiting for 30 GiB of GPU memory, of 70 GiB 60 are taken (0 ahead)"]
 
 
-async def test_what_needs_more_than_there_is_runs_when_nothing_else_does():
+async def test_what_needs_more_than_there_is_runs_when_nothing_else_does(monkeypatch):
+    monkeypatch.setattr(scheduling, "PASSED_S", 0.0)
     machine = Machine(count=1)
     small, huge, after = visitors = [Visitor(needed=1), Visitor(needed=10_000), Visitor(needed=1)]
     async with visited(machine, *visitors):
@@ -413,14 +457,12 @@ async def test_who_has_reserved_nothing_does_not_run_beside_what_others_hold_who
 
 
 async def test_nobody_makes_way_for_who_is_not_the_next():
-    machine = Machine(count=1)
-    check, large, timing = visitors = [Visitor(needed=60), Visitor(needed=60), Visitor("cuda:0", alone=True)]
+    machine = Machine(count=1, per_device=1)
+    check, second, timing = visitors = [Visitor(), Visitor(), Visitor("cuda:0", alone=True)]
     async with visited(machine, *visitors):
-        assert (
-            await check.give_way() == 0
-        )  # the large one waits for its memory, and the timing for the large one
+        assert await check.give_way() == 0  # the second waits for a place, and the timing for the second
         await left(check)
-        await large.inside.wait()
+        await second.inside.wait()
         assert not timing.inside.is_set()
 
 
@@ -471,6 +513,73 @@ async def test_who_is_cancelled_while_it_gives_way_is_gone():
         assert not later.inside.is_set()
         await left(timing)
         assert later.inside.is_set()
+
+
+async def test_who_only_computes_on_the_cpu_gives_way_at_any_moment():
+    machine = Machine(count=1)
+    check, timing, second = visitors = [Visitor(), *(Visitor("cuda:0", alone=True) for _ in range(2))]
+    async with visited(machine, check) as group:
+        async with check.way.giving_way(check._still):
+            group.start_soon(timing.visit, machine)
+            await timing.inside.wait()
+            assert (machine.held, check.stilled) == ([(0, 1)], 1)
+            await left(timing)
+            assert machine.held == [(1, 0)]
+            group.start_soon(second.visit, machine)
+            await second.inside.wait()
+            second.leave.set()
+        assert machine.held == [(1, 0)]  # not before it has its place again
+        assert check.stilled == 2
+    assert inside(visitors) == [True] * 3
+
+
+async def test_what_fails_meanwhile_has_its_place_again_first():
+    machine = Machine(count=1)
+    check, timing = Visitor(), Visitor("cuda:0", alone=True)
+    async with visited(machine, check) as group:
+
+        async def fails():
+            async with check.way.giving_way(check._still):
+                group.start_soon(timing.visit, machine)
+                await timing.inside.wait()
+                timing.leave.set()
+                raise WorkerError("lost")
+
+        with pytest.raises(WorkerError, match="lost"):
+            await fails()
+        assert machine.held == [(1, 0)]
+        assert timing.gone.is_set()
+
+
+async def test_what_cannot_be_held_still_says_why_and_its_timing_is_not_begun():
+    machine = Machine(count=1)
+    check, timing = visitors = [Visitor(), Visitor("cuda:0", alone=True)]
+
+    def still():
+        raise WorkerError("it has ended")
+
+    async with visited(machine, *visitors):
+        with pytest.raises(WorkerError, match="it has ended"):
+            async with check.way.giving_way(still):
+                await anyio.sleep_forever()
+        assert machine.held == [(1, 0)]
+        assert not timing.inside.is_set()
+
+
+async def test_who_is_cancelled_while_it_gives_way_at_any_moment_is_gone():
+    machine = Machine(count=1)
+    check, timing = Visitor(), Visitor("cuda:0", alone=True)
+    async with visited(machine, check) as group:
+        with anyio.CancelScope() as scope:
+            async with check.way.giving_way(check._still):
+                group.start_soon(timing.visit, machine)
+                await timing.inside.wait()
+                scope.cancel()
+                await anyio.sleep_forever()
+        check.scope.cancel()
+        await check.gone.wait()
+        assert machine.held == [(0, 1)]
+        await left(timing)
 
 
 # --- giving up -------------------------------------------------------------------------------------------
@@ -584,7 +693,11 @@ class Party:
                         for _ in range(self.chance.randrange(4)):
                             await self._for_a_while()
                             self.busy = False
-                            await place.give_way(nullcontext)
+                            if self.chance.randrange(2):
+                                await place.give_way(nullcontext)
+                            else:
+                                async with place.giving_way(nullcontext):
+                                    await self._for_a_while()
                             self.busy = True
                         await self._for_a_while()
                         self.busy = False

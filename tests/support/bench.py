@@ -219,10 +219,10 @@ class Bench:
         """Tell whether this machine has some sandbox layers, as far as the workers are told."""
         return all(self.pool._workers.layers.on(layer) for layer in layers)
 
-    async def run(self, source, *, timeout_s=LIMIT_S, give_way=None):
+    async def run(self, source, *, timeout_s=LIMIT_S, place=None):
         """Run a candidate's numbers and return everything that was seen."""
         candidate = Candidate(source, "kernelbench", "ModelNew", Policy())
-        setting = Setting(HostBuffers(self.pool), {"target": TARGET}, timeout_s, str, give_way=give_way)
+        setting = Setting(HostBuffers(self.pool), {"target": TARGET}, timeout_s, str, place=place)
         return await run_numerics(setting, candidate, self.trials)
 
     async def said(self, act, **options):

@@ -45,6 +45,8 @@ class Made:
         self.closed = False
         self.noise_us = 0.0
         self.counts = []
+        self.session = self
+        self.constructs = None
 
     async def _do(self, step):
         self.world.append((self.name, step))
@@ -54,6 +56,17 @@ class Made:
 
     async def construct(self):
         await self._do("construct")
+        if self.constructs is not None:
+            await self.constructs.wait()
+
+    async def fill_slots(self):
+        await self._do("inputs")
+
+    async def pause(self):
+        await self._do("pause")
+
+    async def resume(self):
+        await self._do("resume")
 
     async def first_calls(self):
         await self._do("first calls")

@@ -4,14 +4,17 @@ What needs no quiet GPU comes first: every process imports, constructs and, unle
 first calls beside others. Then the GPU is held alone, for the rounds and for whatever tunes.
 """
 
+import contextlib
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
 
+from adaexplore_mcp.errors import WorkerLostError
 from adaexplore_mcp.evaluation.buffers import DeviceFullError, GpuBuffers
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
@@ -19,7 +22,7 @@ from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Condition, Gpu, condition
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
-from adaexplore_mcp.evaluation.session import SessionEndedError, SessionTimeoutError
+from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import Contender
 from adaexplore_mcp.evaluation.timing.clock import Burst, Ceilings, against_the_clock
@@ -181,7 +184,13 @@ class Benchmark:
                     trials = await trials_on(place)
                     with trials.used():
                         ready = await self.prepare(
-                            plan, trials, candidate, baselines, built=built, needed_bytes=needed_bytes
+                            plan,
+                            trials,
+                            candidate,
+                            baselines,
+                            built=built,
+                            needed_bytes=needed_bytes,
+                            place=place,
                         )
             times, sides = ready.times, ready.sides
             if not ready.complete:
@@ -210,8 +219,11 @@ class Benchmark:
         *,
         built: Mapping[str, Built],
         needed_bytes: int,
+        place: Place,
     ) -> Ready:
         """Make everybody ready beside others, at a place on the GPU that the caller holds; see `workload`.
+
+        While they are imported and constructed, whoever wants to time goes first: weights may be large, and drawn on one core.
 
         Returns:
             For the caller to have timed, or to close.
@@ -225,13 +237,11 @@ class Benchmark:
             for each in contenders:
                 setting = self._setting(built.get(each.name, Built()))
                 sides[each.name] = await self._open(stack, each, setting, trials, self._beside(plan, trials))
-            try:
-                async with anyio.create_task_group() as group:
-                    for each in contenders:
-                        group.start_soon(self._prepare, each, sides, times)
-            except ExceptionGroup as errors:
-                # They wait for the same workers of ours: the first loss says all there is to say.
-                raise errors.exceptions[0] from errors
+            opened = [side.session for side in sides.values()]
+            async with place.giving_way(partial(_all_still, opened)):
+                await self._side_by_side(self._construct, contenders, sides, times)
+            await place.give_way(partial(_all_still, opened))
+            await self._side_by_side(self._first_calls, contenders, sides, times)
             if ready.complete:
                 ready.processes.push_async_exit(stack.pop_all())
                 await ready.memory.enter_async_context(
@@ -239,15 +249,37 @@ class Benchmark:
                 )
         return ready
 
-    async def _prepare(self, each: Contender, sides: dict[str, Side], times: WorkloadTimes) -> None:
-        """Make a contender ready beside the others, or leave it out."""
-        side = sides[each.name]
-        ready = await self._tried(side.construct, each, side, times) and (
+    @staticmethod
+    async def _side_by_side(
+        step: Callable[[Contender, Side, WorkloadTimes], Awaitable[bool]],
+        contenders: Sequence[Contender],
+        sides: dict[str, Side],
+        times: WorkloadTimes,
+    ) -> None:
+        """Do one step of all contenders that are left; leave out those that fail in it."""
+
+        async def one(each: Contender) -> None:
+            if not await step(each, sides[each.name], times):
+                del sides[each.name]
+
+        try:
+            async with anyio.create_task_group() as group:
+                for each in [each for each in contenders if each.name in sides]:
+                    group.start_soon(one, each)
+        except ExceptionGroup as errors:
+            # They wait for the same workers of ours: the first loss says all there is to say.
+            raise errors.exceptions[0] from errors
+
+    async def _construct(self, each: Contender, side: Side, times: WorkloadTimes) -> bool:
+        return await self._tried(side.construct, each, side, times)
+
+    async def _first_calls(self, each: Contender, side: Side, times: WorkloadTimes) -> bool:
+        """Have a contender make its first calls, unless it chooses something by the clock in them, and put it to sleep."""
+        ready = await self._tried(side.fill_slots, each, side, times) and (
             each.tunes or await self._tried(side.first_calls, each, side, times)
         )
         # From now on nothing of it runs but while it is its turn: it could use the GPU while others are timed.
-        if not (ready and await self._tried(side.sleep, each, side, times)):
-            del sides[each.name]
+        return ready and await self._tried(side.sleep, each, side, times)
 
     def _setting(self, built: Built) -> Setting:
         load: dict[str, Any] = {
@@ -420,6 +452,18 @@ def _why(side: Side, error: Exception) -> str:
     if side.seen.integrity.misconduct:
         return "it did what no kernel has a reason to do, and what makes times worth nothing"
     return "it gave a wrong result"
+
+
+@asynccontextmanager
+async def _all_still(sessions: Sequence[Session]) -> AsyncIterator[None]:
+    """Pause several for as long as the context lasts; whoever asks one that has ended hears of it."""
+    for session in sessions:
+        with contextlib.suppress(SessionEndedError, WorkerLostError):
+            await session.pause()
+    yield
+    for session in sessions:
+        with contextlib.suppress(SessionEndedError, WorkerLostError):
+            await session.resume()
 
 
 def _unsaid(_: str) -> None:

@@ -98,9 +98,12 @@ class Side(Conversation):
             await self.session.pause()
 
     async def construct(self) -> None:
-        """Import and construct it, and put its inputs on the device."""
+        """Import and construct it."""
         await self._load()
         await self._build()
+
+    async def fill_slots(self) -> None:
+        """Put its inputs on the device."""
         await self._inputs()
 
     async def first_calls(self) -> None:

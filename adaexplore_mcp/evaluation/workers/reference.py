@@ -12,6 +12,7 @@ Requests, by `op`; every reply is `{"ok": {...}}` or `{"fault": {...}}` (see `co
 * `stretch`: `edits`: lowered size constants with one of them at its own value again.
 * `changes`: the changes of size constants that a candidate's source gets.
 * `init`: `construct_seed`: the constructor's arguments, with their file.
+* `construct`: `construct_seed`: has it constructed, for what comes next.
 * `constants`: `construct_seeds`: the parameters and buffers that the constructor makes the same under both.
 * `dependence`: `construct_seed`, `input_seed`, `other_seed`, `seconds`: the inputs, parameters and buffers that make no
   difference to the outputs when each alone gets other values, as far as that is tried in the time; with `hardly` also whether
@@ -156,6 +157,7 @@ def serve(connection: Connection, folder: Path, machine: Machine) -> None:
         "stretch": reference.stretch,
         "changes": reference.changes,
         "init": reference.init,
+        "construct": reference.construct,
         "constants": reference.constants,
         "trial": reference.trial,
         "dependence": reference.dependence,
@@ -282,6 +284,11 @@ class Reference:
         with self.machine.active():
             init = self.task.init_arguments(request["construct_seed"])
         return _encoded({"args": init.args, "kwargs": init.kwargs})
+
+    def construct(self, request: Mapping[str, Any]) -> Reply:
+        """Construct it, for trials that come next."""
+        self._model(request["construct_seed"], None)
+        return {}, []
 
     def constants(self, request: Mapping[str, Any]) -> Reply:
         """Return the parameters and buffers that the constructor makes the same under two seeds."""

@@ -1,5 +1,6 @@
 """A benchmark's order of things, with contenders that are made up on a GPU that is none."""
 
+import anyio
 import pytest
 from contenders import GPU, QUIET, TRIALS, Bench, side
 
@@ -44,6 +45,27 @@ async def test_inputs_are_made_at_a_place_and_memory_is_counted_until_the_last_p
     assert bench.world[0] == ("all", "trials beside 1")
     assert [step for _, step in bench.world[-3:]] == ["closed", "closed", "memory back"]
     assert TRIALS.users == 0
+
+
+async def test_while_they_are_constructed_others_time_and_all_of_them_stand_still(monkeypatch):
+    slow, lost = side(), side("eager", fails="resume", error=WorkerLostError("lost"))
+    slow.constructs = anyio.Event()
+    bench = Bench(monkeypatch, slow, lost)
+    seen = []
+
+    async def others_time():
+        async with bench.devices.alone(GPU, str):
+            seen.extend(step for _, step in bench.world)
+            slow.constructs.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(bench.times)
+        await anyio.wait_all_tasks_blocked()
+        await others_time()
+    assert sorted(seen[-2:]) == ["pause", "pause"]
+    assert "inputs" not in seen
+    assert [step for _, step in bench.world].count("resume") == 2
+    assert (CANDIDATE, "burst") in bench.world
 
 
 async def test_who_fails_before_the_rounds_has_ended_when_the_place_is_left(monkeypatch):
