@@ -16,9 +16,11 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from bench import CANARY, HONEST, MEMORY_BYTES, misbehaving, need
+from contenders import GPU, Lock
 from processes import descendants, soon
 
 from adaexplore_mcp.evaluation.numerics import MIN_CALLS
+from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.scratch import YOUNG_S, ScratchFolder, remove_tree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("harmless")]
@@ -31,50 +33,90 @@ ENDLESS_S = 1.0
 
 
 class Way:
-    """A place on a GPU where somebody wants to time whenever way is given: between two requests, and while one is computed."""
+    """A place on a GPU where somebody wants to time whenever way is given between two requests."""
 
-    def __init__(self, between_s=0.0, during_s=0.0):
-        self.between_s, self.during_s = between_s, during_s
+    def __init__(self, seconds=0.0):
+        self.seconds = seconds
         self.times = 0
         self.given_way_s = 0.0
         self.stopped = []
 
     async def give_way(self, still):
         self.times += 1
-        await self._timed(still, self.between_s)
-
-    @asynccontextmanager
-    async def giving_way(self, still):
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._timed, still, self.during_s)
-            yield
-
-    async def _timed(self, still, seconds):
-        if seconds:
+        if self.seconds:
             async with still():
                 began = anyio.current_time()
-                await anyio.sleep(seconds)
-                self.stopped.append(any(each.stopped for each in descendants(os.getpid())))
+                await anyio.sleep(self.seconds)
+                self.stopped.append(session_stopped())
                 self.given_way_s += anyio.current_time() - began
+
+    @asynccontextmanager
+    async def giving_way(self, _):
+        yield
+
+
+class Timings:
+    """Somebody who times on a GPU that is none, again and again."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.stopped = []
+
+    @asynccontextmanager
+    async def beside(self):
+        """Give a place beside it."""
+        devices = Devices([GPU], {GPU.uuid: Lock()})
+        async with anyio.create_task_group() as group:
+            async with devices.use(bytes_needed=1, report=str) as place:
+                group.start_soon(self._time, devices)
+                yield place
+            group.cancel_scope.cancel()
+
+    async def _time(self, devices):
+        while True:
+            await anyio.sleep(0.1)
+            async with devices.alone(GPU, str):
+                await anyio.sleep(self.seconds)
+                self.stopped.append(session_stopped())
+
+
+def session_stopped():
+    """Tell whether any process below this one is stopped."""
+    return any(each.stopped for each in descendants(os.getpid()))
 
 
 async def test_who_is_stopped_while_it_is_imported_and_constructed_loses_no_time(bench):
-    way = Way(during_s=4.0)
-    report = await bench.run(HONEST, timeout_s=3.0, place=way)
+    timings = Timings(seconds=1.0)
+    source = misbehaving("pass", loading="time.sleep(2)")
+    async with timings.beside() as place:
+        report = await bench.run(source, timeout_s=2.5, place=place)
     assert report.clean, (report.failure, report.mismatch, report.timed_out_s)
-    assert len(way.stopped) > 2
-    assert all(way.stopped)
+    assert len(timings.stopped) >= 3
+    assert all(timings.stopped[:3])
+    assert place.given_way_s >= 3
 
 
-async def test_who_ends_while_it_is_constructed_and_stopped_again_and_again_is_told_as_it_ended(bench):
-    way = Way(during_s=0.3)
-    report = await bench.run(misbehaving("os._exit(3)", once=True), place=way)
+async def test_who_hangs_while_it_is_imported_and_stopped_has_no_more_time_than_others(bench):
+    timings = Timings(seconds=0.3)
+    began = anyio.current_time()
+    async with timings.beside() as place:
+        report = await bench.run(misbehaving("pass", loading="time.sleep(60)"), timeout_s=1.0, place=place)
+    assert (report.timed_out_s, report.ended, report.failure) == (1.0, None, None)
+    assert any(timings.stopped)
+    assert anyio.current_time() - began - place.given_way_s < 10
+
+
+async def test_who_ends_while_it_is_imported_and_stopped_again_and_again_is_told_as_it_ended(bench):
+    timings = Timings(seconds=0.3)
+    async with timings.beside() as place:
+        report = await bench.run(misbehaving("pass", loading="time.sleep(0.5); os._exit(3)"), place=place)
+    assert any(timings.stopped)
     assert report.ended is not None
     assert report.ended.exit_code == 3
 
 
 async def test_who_gives_way_stands_still_and_loses_no_time(bench):
-    way = Way(between_s=0.3)
+    way = Way(seconds=0.3)
     report = await bench.run(HONEST, timeout_s=3.0, place=way)
     assert report.clean, (report.failure, report.mismatch, report.timed_out_s)
     assert 0.3 * way.times > 3.0
