@@ -20,65 +20,24 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
+from gpu_use import Span, overlaps, spans
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from recovery import TASK, TROUBLES, kernel
-from throughput import ALONE, BESIDE
 from trace_replay import ask
 
 from adaexplore_mcp.memory_store.records import from_json
 
 AGENTS = 4
 TIMED = 5
-NO_USE = ("waiting", "compiling", "making way", "leaving", "ending")
-"""What an evaluation says while it does nothing on a GPU begins with one of these."""
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Span:
-    """For how long an evaluation used a GPU, in seconds since the epoch."""
-
-    receipt_id: str
-    uuid: str
-    began: float
-    ended: float
-    alone: bool
-
-
-def spans(receipt_id: str, receipt: Mapping[str, Any]) -> Iterator[Span]:
-    """Return when an evaluation used its GPU, and when it held it alone."""
-    started = datetime.fromisoformat(receipt["began_at"]).timestamp()
-    uuid, alone = receipt["device"].get("uuid", ""), False
-    for each in receipt["timeline"]:
-        alone = each["stage"].startswith(ALONE) or (alone and not each["stage"].startswith(BESIDE))
-        if uuid and not each["stage"].startswith(NO_USE):
-            began = started + each["at"]
-            yield Span(receipt_id, uuid, began, began + each["seconds"], alone)
-
-
-def overlaps(found: Sequence[Span]) -> list[tuple[Span, Span, float]]:
-    """Return each use of a GPU that another evaluation held alone meanwhile, and for how many seconds.
-
-    Receipts give milliseconds: what is no longer than two of them is none.
-    """
-    lists = [
-        (mine, other, min(mine.ended, other.ended) - max(mine.began, other.began))
-        for mine in found
-        if mine.alone
-        for other in found
-        if other.uuid == mine.uuid and other.receipt_id != mine.receipt_id
-    ]
-    return [each for each in lists if each[2] > 0.002]
 
 
 class Bench:

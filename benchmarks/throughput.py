@@ -23,6 +23,7 @@ from typing import Any
 
 import anyio
 from batch import Row, rows_of, work_through
+from gpu_use import alone_s, overlaps, spans
 from published_kernels import found, sampled
 
 from adaexplore_mcp.errors import AdaExploreError
@@ -46,10 +47,6 @@ STAGES = (
 )
 """What an evaluation says it is doing begins like this, in groups. What begins with `running:` tells how far a call is."""
 GROUPS = ("queue", "load", "compile", "start", "first calls", "reference", "check", "timing", "other")
-ALONE = ("tuning", "warming up")
-"""With one of these a kernel begins to hold the GPU alone."""
-BESIDE = ("waiting", "compiling", "preparing", "importing", "running the reference", "leaving", "ending")
-"""With one of these it does so no more."""
 TIMEOUT_S = 120
 
 Timeline = Sequence[Mapping[str, Any]]
@@ -64,15 +61,6 @@ def stages(timeline: Timeline) -> dict[str, float]:
             group = next((name for words, name in STAGES if each["stage"].startswith(words)), "other")
         seconds[group] += each["seconds"]
     return dict(seconds)
-
-
-def alone_s(timeline: Timeline) -> float:
-    """Return for how many seconds of a receipt's timeline the GPU was held alone."""
-    seconds, alone = 0.0, False
-    for each in timeline:
-        alone = each["stage"].startswith(ALONE) or (alone and not each["stage"].startswith(BESIDE))
-        seconds += each["seconds"] * alone
-    return seconds
 
 
 def inserted(source: str, statement: str) -> str:
@@ -127,7 +115,9 @@ async def measured(services: Collaborators, kind: str, request: BenchmarkRequest
         "alone_s": alone_s(receipt["timeline"]),
         "stages": stages(receipt["timeline"]),
         "gpu_used": receipt["device"]["used"],
-        "timeline": receipt["timeline"],
+        "receipt_id": outcome.receipt_id,
+        "receipt": {key: receipt[key] for key in ("began_at", "timeline")}
+        | {"device": {"uuid": receipt["device"].get("uuid", "")}},
     }
     if outcome.timing is not None:
         row["timed_calls"] = sum(each.calls for each in outcome.timing.latencies.values())
@@ -255,6 +245,9 @@ def _group(parallel: int, edits: int, rows: Sequence[Row], harness: Sequence[Row
         names = [name for name in GROUPS if any(name in run["stages"] for run in of)]
         medians = {name: statistics.median(run["stages"].get(name, 0.0) for run in of) for name in names}
         lines.append("    medians: " + ", ".join(f"{name} {value:.2f} s" for name, value in medians.items()))
+    used = [span for run in good if "receipt" in run for span in spans(run["receipt_id"], run["receipt"])]
+    if used:
+        lines.append(f"  a GPU held alone was used by others meanwhile {len(overlaps(used))} times")
     failing = [run for run in runs if run["kind"] == "broken" and run["status"] == "compile_error"]
     if failing:
         used = sum(run["gpu_used"] for run in failing)

@@ -85,7 +85,7 @@ class _Waiter:
     held: _Held | None = None
     arrived: int = 0
     since: float = field(default_factory=anyio.current_time)
-    told: str = ""
+    told: "tuple[tuple[_Obstacle, _Device] | None, int] | None" = None
 
 
 Still = Callable[[], AbstractAsyncContextManager[None]]
@@ -357,7 +357,13 @@ class Devices:
 
     def _tell(self, waiter: _Waiter, earlier: Sequence[_Waiter]) -> None:
         obstacles = ((self._obstacle(waiter, device), device) for device in waiter.devices)
-        match next((each for each in obstacles if each[0] is not _Obstacle.NONE), None):
+        found = next((each for each in obstacles if each[0] is not _Obstacle.NONE), None)
+        ahead = sum(not set(waiter.devices).isdisjoint(one.devices) for one in earlier)
+        told = found, ahead
+        if told == waiter.told:
+            return
+        waiter.told = told
+        match found:
             case None:
                 what = "the GPU"
             case _Obstacle.MEMORY, device:
@@ -368,11 +374,7 @@ class Devices:
                 what = f"{needed} GiB of GPU memory, of {room} GiB {taken} are taken"
             case obstacle, _:
                 what = obstacle.value
-        ahead = sum(not set(waiter.devices).isdisjoint(one.devices) for one in earlier)
-        words = f"waiting for {what} ({ahead} ahead)"
-        if words != waiter.told:
-            waiter.told = words
-            waiter.report(words)
+        waiter.report(f"waiting for {what} ({ahead} ahead)")
 
 
 class Place:

@@ -76,9 +76,9 @@ def test_stages_of_a_receipt_are_grouped(script):
 
 
 def test_the_gpu_is_held_alone_from_tuning_to_the_end_of_the_rounds(script):
-    assert script("throughput").alone_s(TIMELINE) == 5
-    assert script("throughput").alone_s([*TIMELINE, {"stage": "preparing candidate", "seconds": 9.0}]) == 5
-    assert script("throughput").alone_s(TIMELINE[:11]) == 0
+    assert script("gpu_use").alone_s(TIMELINE) == 5
+    assert script("gpu_use").alone_s([*TIMELINE, {"stage": "preparing candidate", "seconds": 9.0}]) == 5
+    assert script("gpu_use").alone_s(TIMELINE[:11]) == 0
 
 
 KERNEL = '''
@@ -370,7 +370,7 @@ TIMED_ALONE = (
     ],
 )
 def test_a_gpu_is_disturbed_by_who_uses_it_while_another_holds_it_alone(script, uuid, began_s, stages, times):
-    gpus = script("several_gpus")
+    gpus = script("gpu_use")
     held = gpus.spans("one", receipt("GPU-1", 0.0, TIMED_ALONE))
     other = gpus.spans("two", receipt(uuid, began_s, stages))
     found = gpus.overlaps([*held, *other])
