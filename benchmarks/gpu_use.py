@@ -27,9 +27,8 @@ class Span:
 def spans(receipt_id: str, receipt: Mapping[str, Any]) -> Iterator[Span]:
     """Return when an evaluation used its GPU, and when it held it alone."""
     started = datetime.fromisoformat(receipt["began_at"]).timestamp()
-    uuid, alone = receipt["device"].get("uuid", ""), False
-    for each in receipt["timeline"]:
-        alone = each["stage"].startswith(ALONE) or (alone and not each["stage"].startswith(BESIDE))
+    uuid = receipt["device"].get("uuid", "")
+    for each, alone in _told_apart(receipt["timeline"]):
         if uuid and not each["stage"].startswith(NO_USE):
             began = started + each["at"]
             yield Span(receipt_id, uuid, began, began + each["seconds"], alone)
@@ -52,8 +51,12 @@ def overlaps(found: Sequence[Span]) -> list[tuple[Span, Span, float]]:
 
 def alone_s(timeline: Sequence[Mapping[str, Any]]) -> float:
     """Return for how many seconds of a receipt's timeline the GPU was held alone."""
-    seconds, alone = 0.0, False
+    return sum((each["seconds"] for each, alone in _told_apart(timeline) if alone), 0.0)
+
+
+def _told_apart(timeline: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], bool]]:
+    """Return each stage of a timeline, and whether the GPU was held alone in it."""
+    alone = False
     for each in timeline:
         alone = each["stage"].startswith(ALONE) or (alone and not each["stage"].startswith(BESIDE))
-        seconds += each["seconds"] * alone
-    return seconds
+        yield each, alone

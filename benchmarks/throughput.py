@@ -245,9 +245,9 @@ def _group(parallel: int, edits: int, rows: Sequence[Row], harness: Sequence[Row
         names = [name for name in GROUPS if any(name in run["stages"] for run in of)]
         medians = {name: statistics.median(run["stages"].get(name, 0.0) for run in of) for name in names}
         lines.append("    medians: " + ", ".join(f"{name} {value:.2f} s" for name, value in medians.items()))
-    used = [span for run in good if "receipt" in run for span in spans(run["receipt_id"], run["receipt"])]
-    if used:
-        lines.append(f"  a GPU held alone was used by others meanwhile {len(overlaps(used))} times")
+    uses = [span for run in good if "receipt" in run for span in spans(run["receipt_id"], run["receipt"])]
+    if uses:
+        lines.append(f"  a GPU held alone was used by others meanwhile {len(overlaps(uses))} times")
     failing = [run for run in runs if run["kind"] == "broken" and run["status"] == "compile_error"]
     if failing:
         used = sum(run["gpu_used"] for run in failing)

@@ -45,6 +45,8 @@ class _Obstacle(Enum):
 
 @dataclass(eq=False, slots=True)
 class _Held:
+    """Memory that is needed or held; `arrived` orders who came before whom."""
+
     bytes: int
     arrived: int
 
@@ -67,23 +69,21 @@ class _Device:
         """What all on it need together, or hold."""
         return sum(each.bytes for each in self.held)
 
-    def hold(self, needed_bytes: int, arrived: int) -> _Held:
-        """Count memory of whoever came as the `arrived`-th, until it is removed from `held`."""
-        self.held.append(_Held(needed_bytes, arrived))
-        return self.held[-1]
+    @property
+    def room_bytes(self) -> float:
+        """What all on it together may need."""
+        return MEMORY_SHARE * self.gpu.memory_bytes
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
     devices: Sequence[_Device]
-    needed_bytes: int
+    needs: _Held
     alone: bool
     report: Callable[[str], None]
     admitted: anyio.Event
     holding: bool = False
     device: _Device | None = None
-    held: _Held | None = None
-    arrived: int = 0
     since: float = field(default_factory=anyio.current_time)
     told: "tuple[tuple[_Obstacle, _Device] | None, int] | None" = None
 
@@ -99,7 +99,6 @@ class Devices:
         gpus: As `devices.find` gave them.
         locks: The lock of each, by its UUID.
         per_device: Evaluations at once on a GPU.
-        memory_share: Share of a GPU's memory that all its evaluations together may need.
     """
 
     def __init__(
@@ -108,11 +107,9 @@ class Devices:
         locks: Mapping[str, DeviceLock],
         *,
         per_device: int = PER_DEVICE,
-        memory_share: float = MEMORY_SHARE,
     ) -> None:
         self._devices = {gpu.uuid: _Device(gpu, locks[gpu.uuid]) for gpu in gpus}
         self._per_device = per_device
-        self._memory_share = memory_share
         self._waiting: list[_Waiter] = []  # in order of arrival
         self._news = anyio.Event()  # somebody got a place, or left one
         self._uses = itertools.count(1)
@@ -173,7 +170,8 @@ class Devices:
             RequestError: There is no such GPU, or none at all.
             WorkerError: The GPU's lock cannot be opened.
         """
-        waiter = _Waiter(self._acceptable(pinned), bytes_needed, False, report, anyio.Event())
+        needs = _Held(bytes_needed, next(self._order))
+        waiter = _Waiter(self._acceptable(pinned), needs, False, report, anyio.Event())
         async with self._place(waiter) as device, AsyncExitStack() as lock:
             place = Place(self, device, lock, report, mark)
             await place.hold()
@@ -198,7 +196,8 @@ class Devices:
         Raises:
             WorkerError: The GPU's lock cannot be opened.
         """
-        waiter = _Waiter([self._devices[gpu.uuid]], bytes_needed, True, report, anyio.Event(), holding)
+        needs = _Held(bytes_needed, next(self._order))
+        waiter = _Waiter([self._devices[gpu.uuid]], needs, True, report, anyio.Event(), holding)
         async with self._place(waiter) as device, device.lock.alone(report):
             try:
                 yield
@@ -212,7 +211,8 @@ class Devices:
         To be begun while the place is still there in which they got it, or others are let in who count on it.
         """
         device = self._devices[gpu.uuid]
-        held = device.hold(bytes_needed, next(self._order))
+        held = _Held(bytes_needed, next(self._order))
+        device.held.append(held)
         device.reserved += 1
         try:
             yield
@@ -229,7 +229,7 @@ class Devices:
         for waiter in self._waiting:
             if device in waiter.devices:
                 if waiter.alone and self._obstacle(waiter, device) is not _Obstacle.MEMORY:
-                    return waiter.needed_bytes <= room
+                    return waiter.needs.bytes <= room
                 room = min(room, self._room_behind(waiter, device))
         return False
 
@@ -275,7 +275,6 @@ class Devices:
 
     @asynccontextmanager
     async def _place(self, waiter: _Waiter) -> AsyncIterator[_Device]:
-        waiter.arrived = next(self._order)
         holding = sum(each.holding for each in self._waiting)  # they are the first
         self._waiting.insert(holding if waiter.holding else len(self._waiting), waiter)
         try:
@@ -297,12 +296,12 @@ class Devices:
             free = [
                 device
                 for device in waiter.devices
-                if waiter.needed_bytes <= room[device] and self._obstacle(waiter, device) is _Obstacle.NONE
+                if waiter.needs.bytes <= room[device] and self._obstacle(waiter, device) is _Obstacle.NONE
             ]
             if free:
                 chosen = min(free, key=lambda device: (device.running, device.used_at))
                 self._enter(waiter, chosen)
-                room[chosen] -= waiter.needed_bytes
+                room[chosen] -= waiter.needs.bytes
             else:
                 for device in waiter.devices:
                     room[device] = min(room[device], self._room_behind(waiter, device))
@@ -314,7 +313,7 @@ class Devices:
         self._waiting.remove(waiter)
         device.running += 1
         device.arrivals += 1
-        waiter.held = device.hold(waiter.needed_bytes, waiter.arrived)
+        device.held.append(waiter.needs)
         device.timed = waiter.alone
         device.timings += waiter.alone
         device.used_at = next(self._uses)
@@ -325,8 +324,7 @@ class Devices:
     def _leave(waiter: _Waiter, device: _Device) -> None:
         device.running -= 1
         device.timed = device.timed and not waiter.alone
-        if waiter.held is not None:
-            device.held.remove(waiter.held)
+        device.held.remove(waiter.needs)
 
     def _obstacle(self, waiter: _Waiter, device: _Device) -> "_Obstacle":
         """Say what a waiter lacks on a GPU."""
@@ -336,7 +334,7 @@ class Devices:
             return _Obstacle.TIMED
         if not waiter.alone and device.running >= self._per_device:
             return _Obstacle.FULL
-        if not waiter.holding and device.held_bytes + waiter.needed_bytes > self._room(device):
+        if not waiter.holding and device.held_bytes + waiter.needs.bytes > device.room_bytes:
             return _Obstacle.MEMORY
         if waiter.alone and device.running > device.aside:
             return _Obstacle.USED
@@ -348,12 +346,8 @@ class Devices:
             return -math.inf
         if anyio.current_time() < waiter.since + PASSED_S:
             return math.inf
-        passed = sum(each.bytes for each in device.held if each.arrived > waiter.arrived)
-        return self._room(device) - waiter.needed_bytes - passed
-
-    def _room(self, device: _Device) -> float:
-        """Return the bytes that all evaluations on a GPU together may need."""
-        return self._memory_share * device.gpu.memory_bytes
+        passed = sum(each.bytes for each in device.held if each.arrived > waiter.needs.arrived)
+        return device.room_bytes - waiter.needs.bytes - passed
 
     def _tell(self, waiter: _Waiter, earlier: Sequence[_Waiter]) -> None:
         obstacles = ((self._obstacle(waiter, device), device) for device in waiter.devices)
@@ -368,8 +362,7 @@ class Devices:
                 what = "the GPU"
             case _Obstacle.MEMORY, device:
                 needed, taken, room = (
-                    f"{size / GIB:.0f}"
-                    for size in (waiter.needed_bytes, device.held_bytes, self._room(device))
+                    f"{size / GIB:.0f}" for size in (waiter.needs.bytes, device.held_bytes, device.room_bytes)
                 )
                 what = f"{needed} GiB of GPU memory, of {room} GiB {taken} are taken"
             case obstacle, _:

@@ -200,9 +200,8 @@ class Session:
 
     async def _steer(self, op: str) -> None:
         try:
-            with anyio.fail_after(
-                STEER_S, shield=True
-            ):  # an answer left unread would be taken for the next one
+            # Shielded: an answer left unread would be taken for the next one.
+            with anyio.fail_after(STEER_S, shield=True):
                 async with self._steering:
                     if self._report is not None:
                         raise SessionEndedError(self._report)
@@ -211,14 +210,13 @@ class Session:
                     if "reason" in answer:  # it had ended: that is its report
                         self._report = EndReport(**answer)
                         await self._closed()
+                        raise SessionEndedError(self._report)
         except TimeoutError:
             await self.end()
             msg = f"a worker's watcher did not {op} it within {STEER_S:g} s"
             raise WorkerLostError(msg) from None
         except WorkerLostError:
             raise SessionEndedError(await self.end()) from None
-        if self._report is not None:
-            raise SessionEndedError(self._report)
 
     async def _answer(self, limit: int, on_progress: Callable[[object], None]) -> Message:
         """Return the next message that is no progress."""

@@ -255,9 +255,8 @@ def test_the_memory_that_is_needed_is_that_of_who_runs_at_the_same_time():
     assert one >= PLAN.peak_bytes + 4 * (4 << 20)
     assert bytes_needed(PLAN, 0) == one
     assert bytes_needed(PLAN, 0, contenders=3) == 3 * timing_bytes(PLAN) > one
-    heavy = PLAN.model_copy(
-        update={"parameters": 1 << 28}
-    )  # loaded while it is judged; constructed while it is timed
+    # Weights are loaded while it is judged, and constructed while it is timed.
+    heavy = PLAN.model_copy(update={"parameters": 1 << 28})
     assert bytes_needed(heavy, 0, contenders=1) == one + (2 << 30)
     changing = PLAN.model_copy(update={"mutates": ["x"]})
     assert timing_bytes(changing) - timing_bytes(PLAN) == 3 * (4 << 20)

@@ -237,7 +237,7 @@ async def test_who_has_waited_for_memory_for_long_is_passed_by_what_fits_beside_
         assert too_large.inside.is_set()
 
 
-async def test_who_waits_for_memory_is_passed_by_those_that_have_enough_but_not_for_good(monkeypatch):
+async def test_who_waits_for_memory_is_passed_by_those_that_have_enough():
     machine = Machine(count=1)
     first, large, small, timing, last = visitors = [
         *(Visitor(needed=needed) for needed in (50, 40, 10)),
@@ -249,7 +249,6 @@ async def test_who_waits_for_memory_is_passed_by_those_that_have_enough_but_not_
         await left(small)
         await left(first)
         assert inside([large, timing, last]) == [True, False, False]
-        monkeypatch.setattr(scheduling, "PASSED_S", 0.0)
 
 
 async def test_who_waits_for_memory_does_not_keep_others_from_making_way_for_a_timing():

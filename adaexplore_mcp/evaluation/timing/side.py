@@ -102,10 +102,6 @@ class Side(Conversation):
         await self._load()
         await self._build()
 
-    async def fill_slots(self) -> None:
-        """Put its inputs on the device."""
-        await self._inputs()
-
     async def first_calls(self) -> None:
         """Call it once with each inputs: what it compiles and tunes is compiled and tuned then."""
         self.report("calling it for the first time")
@@ -123,7 +119,7 @@ class Side(Conversation):
             return await self._timed_burst(count, check=check)
 
     async def _timed_burst(self, count: int, *, check: bool) -> Burst:
-        await self._inputs()
+        await self.fill_slots()
         for _ in range(1 + AGAIN):
             ahead_us = RUN_AHEAD * max(self._launch_us) * count
             held_us = min(MOST_HELD_US, LEAST_HELD_US + ahead_us)
@@ -159,7 +155,7 @@ class Side(Conversation):
     def _which(self) -> dict[str, Any]:
         return {"slots": list(self._slots), "mutates": self.trials.mutated}
 
-    async def _inputs(self) -> None:
+    async def fill_slots(self) -> None:
         """Put other values than the last ones at one of the addresses, in turn; at all of them the first time."""
         for slot in [self._bursts % len(self._slots)] if self._held else self._slots:
             self._held[slot] = (self._held.get(slot, slot) + 1) % len(self._turns)

@@ -51,17 +51,12 @@ async def test_while_they_are_constructed_others_time_and_all_of_them_stand_stil
     slow, lost = side(), side("eager", fails="resume", error=WorkerLostError("lost"))
     slow.constructs = anyio.Event()
     bench = Bench(monkeypatch, slow, lost)
-    seen = []
-
-    async def others_time():
-        async with bench.devices.alone(GPU, str):
-            seen.extend(step for _, step in bench.world)
-            slow.constructs.set()
-
     async with anyio.create_task_group() as group:
         group.start_soon(bench.times)
         await anyio.wait_all_tasks_blocked()
-        await others_time()
+        async with bench.devices.alone(GPU, str):
+            seen = [step for _, step in bench.world]
+            slow.constructs.set()
     assert sorted(seen[-2:]) == ["pause", "pause"]
     assert "inputs" not in seen
     assert [step for _, step in bench.world].count("resume") == 2
