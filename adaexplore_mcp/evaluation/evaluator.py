@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_memory import bytes_needed
+from adaexplore_mcp.evaluation.gpu_memory import Needs, bytes_needed
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification
 from adaexplore_mcp.evaluation.planning import collect
 from adaexplore_mcp.evaluation.pool import WorkerPool
@@ -285,7 +285,7 @@ class Evaluator:
         def take(needed: int) -> AbstractAsyncContextManager[Place]:
             # The workloads that follow stay where the first was judged.
             pinned = verification.gpu.label if verification.gpu is not None else device
-            return self.devices.use(pinned, bytes_needed=needed, report=timeline.begin, mark=timeline.mark)
+            return self.devices.use(pinned, needs=Needs(needed), report=timeline.begin, mark=timeline.mark)
 
         racing = None
         if race is not None:
@@ -354,7 +354,7 @@ class Evaluator:
         """
         if gpu.uuid not in self.known_ceilings:
             properties = await self.pool.properties(gpu)
-            async with self.devices.alone(gpu, report, bytes_needed=CEILINGS_BYTES):
+            async with self.devices.alone(gpu, report, needs=Needs(CEILINGS_BYTES)):
                 report("measuring what the GPU can do")
                 body = {"op": "ceilings", "l2_bytes": int(properties["l2_bytes"])}
                 found = (await GpuBuffers(self.pool, gpu).judge(body, [])).body
@@ -403,7 +403,7 @@ class Evaluator:
             return await run.compiled()
 
         trials_on = partial(self.references.trials_to_profile, definition, plan)
-        return await run.counted(trials_on, bytes_needed(plan, 1), self._uncounted)
+        return await run.counted(trials_on, Needs(bytes_needed(plan, 1)), self._uncounted)
 
     # --- life
 

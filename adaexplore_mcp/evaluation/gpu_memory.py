@@ -1,12 +1,35 @@
 """How much GPU memory judging and timing a candidate take, about: what evaluations side by side are counted with."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
 from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 
-__all__ = ["CONTEXT_BYTES", "bytes_needed", "judging_bytes", "timing_bytes"]
+__all__ = ["CONTEXT_BYTES", "Needs", "bytes_needed", "judging_bytes", "timing_bytes", "together_bytes"]
 
 CONTEXT_BYTES = 600 << 20
 """What CUDA and torch's libraries take in each process."""
 FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Needs:
+    """GPU memory that an evaluation takes.
+
+    Args:
+        own_bytes: For its processes.
+        shared: By name, bytes that others with the same task use too: trials.
+    """
+
+    own_bytes: int
+    shared: Mapping[str, int] = field(default_factory=dict)
+
+
+def together_bytes(some: Iterable[Needs]) -> int:
+    """Return what several take side by side: what they share counts once."""
+    some = list(some)
+    shared = {name: size for each in some for name, size in each.shared.items()}
+    return sum(each.own_bytes for each in some) + sum(shared.values())
 
 
 def judging_bytes(plan: Plan) -> int:

@@ -15,6 +15,7 @@ from adaexplore_mcp.evaluation.counters import ncu
 from adaexplore_mcp.evaluation.counters.counting import Counted, Profiler, Work
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Gpu
+from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.profiles import Profiled
 from adaexplore_mcp.evaluation.profiling import Machine, Seen
@@ -63,14 +64,14 @@ class ProfileRun:
     async def counted(
         self,
         trials_on: Callable[[Gpu], Awaitable[TrialSet]],
-        needed_bytes: int,
+        needs: Needs,
         uncounted: dict[str, Counted],
     ) -> Profiled:
         """Return that, and the counters of one call, where it compiles.
 
         Args:
             trials_on: Makes inputs for it, which no verdict rests on: what a profiler says may hold them.
-            needed_bytes: GPU memory that this takes.
+            needs: GPU memory that this takes.
             uncounted: By UUID, why no counter can be read on a GPU, as far as that is known; added to.
 
         Raises:
@@ -83,18 +84,18 @@ class ProfileRun:
             if not seen.compiled.compiled:
                 return seen
             try:
-                async with self.devices.use(self.gpu.label, bytes_needed=needed_bytes, report=self.report):
+                async with self.devices.use(self.gpu.label, needs=needs, report=self.report):
                     trials = stack.enter_context((await trials_on(self.gpu)).used())
                 work = Work(self.candidate, trials, seen.compiled, files, self.timeout_s, self.report)
-                counted = await self._alone(self.gpu, work, uncounted, needed_bytes)
+                counted = await self._alone(self.gpu, work, uncounted, needs)
             except DeviceFullError as error:
                 counted = Counted(problem=f"the GPU has too little memory: {error}")
             return Profiled(seen.compiled, seen.seen, seen.machine, counted, self.gpu)
 
-    async def _alone(self, gpu: Gpu, work: Work, uncounted: dict[str, Counted], needed_bytes: int) -> Counted:
+    async def _alone(self, gpu: Gpu, work: Work, uncounted: dict[str, Counted], needs: Needs) -> Counted:
         """Read counters, or at least take times, alone on the GPU: the work of other processes would be counted too."""
         profiler = Profiler(self.pool, gpu, await anyio.to_thread.run_sync(ncu.find))
-        async with self.devices.alone(gpu, self.report, bytes_needed=needed_bytes):
+        async with self.devices.alone(gpu, self.report, needs=needs):
             counted = uncounted.get(gpu.uuid) or await profiler.unusable() or await profiler.count(work)
             if counted.ours:
                 uncounted[gpu.uuid] = counted

@@ -15,7 +15,7 @@ from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_memory import bytes_needed
+from adaexplore_mcp.evaluation.gpu_memory import Needs, bytes_needed
 from adaexplore_mcp.evaluation.hidden import HIDDEN, draw, neighbours
 from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
@@ -273,7 +273,7 @@ class References:
             return trials, await self._audit(HostBuffers(self._pool), definition, trials)
         for needed in (self.needs(definition, plan), max(gpu.memory_bytes for gpu in self._devices.gpus)):
             try:
-                async with self._devices.use(bytes_needed=needed, report=report) as place:
+                async with self._devices.use(needs=Needs(needed), report=report) as place:
                     trials = await self.gpu_trials(definition, plan, place)
                     return trials, await self._audit(GpuBuffers(self._pool, place.gpu), definition, trials)
             except DeviceFullError as error:  # once more, without neighbours

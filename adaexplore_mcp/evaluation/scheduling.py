@@ -6,7 +6,6 @@ evaluations said they need.
 """
 
 import itertools
-import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import anyio
 from adaexplore_mcp.errors import RequestError
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, matching
+from adaexplore_mcp.evaluation.gpu_memory import Needs, together_bytes
 
 __all__ = ["Devices", "Place", "Still"]
 
@@ -24,12 +24,13 @@ PER_DEVICE = 4
 MEMORY_SHARE = 0.7
 """Of a GPU's memory: what all evaluations together may need; trials that are kept and other programs share the rest."""
 PASSED_S = 10.0
-"""For how long anybody may pass who waits for memory; after that only what fits beside it."""
+"""For how long who waits for memory is passed by anybody; after that only by what fits beside it."""
 GIVE_WAY_S = 1.0
 """How long who gives way waits for others to leave, who may wait for it."""
 NOT_AGAIN_S = 2.0
 """For how long who gave way in vain goes on before it does so again."""
 LEAVING = "leaving the GPU"
+NOTHING = Needs(0)
 GIB = 1 << 30
 
 
@@ -44,30 +45,39 @@ class _Obstacle(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class _Held:
-    """Memory that is needed or held; `arrived` orders who came before whom."""
+class _Claim:
+    """What somebody needs, or has; `arrived` orders who came before whom. Memory that is reserved comes without a place."""
 
-    bytes: int
+    needs: Needs
     arrived: int
+    place: bool = True
 
 
 @dataclass(eq=False, slots=True)
 class _Device:
     gpu: Gpu
     lock: DeviceLock
-    running: int = 0
-    aside: int = 0
-    held: list[_Held] = field(default_factory=list)
-    reserved: int = 0
+    claims: list[_Claim] = field(default_factory=list)
+    willing: "set[Place]" = field(default_factory=set)
+    aside: "set[Place]" = field(default_factory=set)
     timed: bool = False
     timings: int = 0
     used_at: int = 0
     arrivals: int = 0
 
     @property
+    def running(self) -> int:
+        """How many have a place, one that times included."""
+        return sum(claim.place for claim in self.claims)
+
+    def all_make_way(self, *places: "Place") -> bool:
+        """Tell whether all who have a place on it make way, or will at once; these do."""
+        return self.running <= len(self.aside | self.willing | set(places))
+
+    @property
     def held_bytes(self) -> int:
         """What all on it need together, or hold."""
-        return sum(each.bytes for each in self.held)
+        return together_bytes(claim.needs for claim in self.claims)
 
     @property
     def room_bytes(self) -> float:
@@ -78,7 +88,7 @@ class _Device:
 @dataclass(eq=False, slots=True)
 class _Waiter:
     devices: Sequence[_Device]
-    needs: _Held
+    claim: _Claim
     alone: bool
     report: Callable[[str], None]
     admitted: anyio.Event
@@ -86,6 +96,46 @@ class _Waiter:
     device: _Device | None = None
     since: float = field(default_factory=anyio.current_time)
     told: "tuple[tuple[_Obstacle, _Device] | None, int] | None" = None
+
+
+class _Line:
+    """The line for one GPU, as one goes along it: who may pass those that were met so far."""
+
+    def __init__(self, device: _Device, per_device: int) -> None:
+        self._device = device
+        self._per_device = per_device
+        self._open = True
+        self._promised: list[_Claim] = []
+        self._bounds: list[list[_Claim]] = []  # each has to fit, with whoever passes
+
+    def passable(self, claim: _Claim) -> bool:
+        """Tell whether nobody who was met waits longer if this one goes first."""
+        return self._open and all(self._fit([*bound, claim]) for bound in self._bounds)
+
+    def passed(self, claim: _Claim) -> None:
+        """Count one that has gone first."""
+        for bound in self._bounds:
+            bound.append(claim)
+
+    def meet(self, waiter: _Waiter, obstacle: _Obstacle) -> None:
+        """Go past one that waits.
+
+        Only where memory is waited for is anybody passed: for a while by all, then by those that leave room for it, and for
+        those before it as far as these can be there together, once all who came earlier are gone.
+        """
+        if obstacle not in {_Obstacle.NONE, _Obstacle.MEMORY}:
+            self._open = False
+        elif anyio.current_time() >= waiter.since + PASSED_S:
+            self._open = self._open and not waiter.alone  # memory is not all that it will wait for
+            beside = [*self._promised, waiter.claim]
+            self._promised = beside if self._fit(beside) else [waiter.claim]
+            later = [claim for claim in self._device.claims if claim.arrived > waiter.claim.arrived]
+            self._bounds.append([*self._promised, *later])
+
+    def _fit(self, claims: Sequence[_Claim]) -> bool:
+        places = sum(claim.place for claim in claims)
+        needed = together_bytes(claim.needs for claim in claims)
+        return places <= self._per_device and needed <= self._device.room_bytes
 
 
 Still = Callable[[], AbstractAsyncContextManager[None]]
@@ -149,7 +199,7 @@ class Devices:
         self,
         pinned: str = "",
         *,
-        bytes_needed: int,
+        needs: Needs,
         report: Callable[[str], None],
         mark: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> AsyncIterator["Place"]:
@@ -161,7 +211,7 @@ class Devices:
 
         Args:
             pinned: Label, index or UUID of the only GPU that will do; empty for any.
-            bytes_needed: GPU memory it needs at most; what needs more than the share allows runs without others.
+            needs: GPU memory it needs at most; what needs more than the share allows runs without others.
             report: Told what is waited for and how many are ahead, whenever that changes, and that the GPU is left; must
                 not raise.
             mark: Returns what says that the caller goes on with what it does now, for when it has made way.
@@ -170,10 +220,10 @@ class Devices:
             RequestError: There is no such GPU, or none at all.
             WorkerError: The GPU's lock cannot be opened.
         """
-        needs = _Held(bytes_needed, next(self._order))
-        waiter = _Waiter(self._acceptable(pinned), needs, False, report, anyio.Event())
+        claim = _Claim(needs, next(self._order))
+        waiter = _Waiter(self._acceptable(pinned), claim, False, report, anyio.Event())
         async with self._place(waiter) as device, AsyncExitStack() as lock:
-            place = Place(self, device, lock, report, mark)
+            place = Place(self, device, claim.arrived, lock, report=report, mark=mark)
             await place.hold()
             try:
                 yield place
@@ -182,7 +232,7 @@ class Devices:
 
     @asynccontextmanager
     async def alone(
-        self, gpu: Gpu, report: Callable[[str], None], *, holding: bool = False, bytes_needed: int = 0
+        self, gpu: Gpu, report: Callable[[str], None], *, holding: bool = False, needs: Needs = NOTHING
     ) -> AsyncIterator[None]:
         """Wait until nobody uses a GPU, neither this server nor another, and keep it so.
 
@@ -191,13 +241,13 @@ class Devices:
             report: Told what is waited for and how many are ahead, whenever that changes, and that the GPU is left; must
                 not raise.
             holding: The caller has reserved memory there, and goes before all who have not: they may wait for that memory.
-            bytes_needed: Memory it takes otherwise, beside what those hold who make way.
+            needs: GPU memory it takes otherwise, beside what those hold who make way.
 
         Raises:
             WorkerError: The GPU's lock cannot be opened.
         """
-        needs = _Held(bytes_needed, next(self._order))
-        waiter = _Waiter([self._devices[gpu.uuid]], needs, True, report, anyio.Event(), holding)
+        claim = _Claim(needs, next(self._order))
+        waiter = _Waiter([self._devices[gpu.uuid]], claim, True, report, anyio.Event(), holding)
         async with self._place(waiter) as device, device.lock.alone(report):
             try:
                 yield
@@ -205,32 +255,27 @@ class Devices:
                 report(LEAVING)
 
     @asynccontextmanager
-    async def reserved(self, gpu: Gpu, bytes_needed: int) -> AsyncIterator[None]:
-        """Count memory that processes without a place hold, while they wait to time alone.
-
-        To be begun while the place is still there in which they got it, or others are let in who count on it.
-        """
-        device = self._devices[gpu.uuid]
-        held = _Held(bytes_needed, next(self._order))
-        device.held.append(held)
-        device.reserved += 1
+    async def reserved(self, device: _Device, needs: Needs, arrived: int) -> AsyncIterator[None]:
+        """Count memory that processes without a place hold; see `Place.reserved`."""
+        claim = _Claim(needs, arrived, place=False)
+        device.claims.append(claim)
         try:
             yield
         finally:
-            device.held.remove(held)
-            device.reserved -= 1
+            device.claims.remove(claim)
             self._admit()
 
     def somebody_times(self, device: _Device) -> bool:
         """Tell whether somebody uses a GPU alone, or waits to and is the next."""
         if device.timed:
             return True
-        room = math.inf
+        line = _Line(device, self._per_device)
         for waiter in self._waiting:
             if device in waiter.devices:
-                if waiter.alone and self._obstacle(waiter, device) is not _Obstacle.MEMORY:
-                    return waiter.needs.bytes <= room
-                room = min(room, self._room_behind(waiter, device))
+                obstacle = self._obstacle(waiter, device)
+                if waiter.alone and obstacle is not _Obstacle.MEMORY:
+                    return line.passable(waiter.claim)
+                line.meet(waiter, obstacle)
         return False
 
     async def news(self) -> None:
@@ -242,19 +287,22 @@ class Devices:
         self._news.set()
         self._news = anyio.Event()
 
-    async def step_aside(self, device: _Device) -> None:
-        """Count for nobody who wants a GPU alone, until they are done; not for long where others are in their way."""
-        device.aside += 1
+    async def step_aside(self, place: "Place", device: _Device) -> None:
+        """Have a place count for nobody who wants a GPU alone, until they are done; not for long where others are in their way."""
+        device.aside.add(place)
+        patience = anyio.current_time() + GIVE_WAY_S
         try:
             self._admit()
-            with anyio.move_on_after(GIVE_WAY_S):
-                while self.somebody_times(device) and not device.timed:
+            while self.somebody_times(device) and not device.timed:
+                if (now := anyio.current_time()) >= patience and not device.all_make_way():
+                    break
+                with anyio.CancelScope(deadline=max(patience, now + GIVE_WAY_S / 2)):
                     await self.news()
             present = device.timings
             while device.timed and device.timings == present:
                 await self.news()
         finally:
-            device.aside -= 1
+            device.aside.remove(place)
         while device.timed:  # one that came right after; those behind it wait for us
             await self.news()
 
@@ -291,29 +339,29 @@ class Devices:
 
     def _admit(self) -> None:
         """Give places in order of arrival: nobody passes one who could use the same GPU, but where memory is waited for."""
-        room: dict[_Device, float] = dict.fromkeys(self._devices.values(), math.inf)
+        lines = {device: _Line(device, self._per_device) for device in self._devices.values()}
         for waiter in list(self._waiting):
+            obstacles = {device: self._obstacle(waiter, device) for device in waiter.devices}
             free = [
                 device
-                for device in waiter.devices
-                if waiter.needs.bytes <= room[device] and self._obstacle(waiter, device) is _Obstacle.NONE
+                for device, obstacle in obstacles.items()
+                if obstacle is _Obstacle.NONE and lines[device].passable(waiter.claim)
             ]
             if free:
                 chosen = min(free, key=lambda device: (device.running, device.used_at))
                 self._enter(waiter, chosen)
-                room[chosen] -= waiter.needs.bytes
+                lines[chosen].passed(waiter.claim)
             else:
-                for device in waiter.devices:
-                    room[device] = min(room[device], self._room_behind(waiter, device))
+                for device, obstacle in obstacles.items():
+                    lines[device].meet(waiter, obstacle)
         for position, waiter in enumerate(self._waiting):
             self._tell(waiter, self._waiting[:position])
         self.wake()
 
     def _enter(self, waiter: _Waiter, device: _Device) -> None:
         self._waiting.remove(waiter)
-        device.running += 1
+        device.claims.append(waiter.claim)
         device.arrivals += 1
-        device.held.append(waiter.needs)
         device.timed = waiter.alone
         device.timings += waiter.alone
         device.used_at = next(self._uses)
@@ -322,32 +370,22 @@ class Devices:
 
     @staticmethod
     def _leave(waiter: _Waiter, device: _Device) -> None:
-        device.running -= 1
+        device.claims.remove(waiter.claim)
         device.timed = device.timed and not waiter.alone
-        device.held.remove(waiter.needs)
 
     def _obstacle(self, waiter: _Waiter, device: _Device) -> "_Obstacle":
         """Say what a waiter lacks on a GPU."""
-        if device.running == 0 and (waiter.alone or not device.reserved):
+        if not device.claims or (waiter.alone and device.running == 0):
             return _Obstacle.NONE
         if device.timed:
             return _Obstacle.TIMED
         if not waiter.alone and device.running >= self._per_device:
             return _Obstacle.FULL
-        if not waiter.holding and device.held_bytes + waiter.needs.bytes > device.room_bytes:
+        if not waiter.holding and device.held_bytes + _added_bytes(waiter, device) > device.room_bytes:
             return _Obstacle.MEMORY
-        if waiter.alone and device.running > device.aside:
+        if waiter.alone and device.running > len(device.aside):
             return _Obstacle.USED
         return _Obstacle.NONE
-
-    def _room_behind(self, waiter: _Waiter, device: _Device) -> float:
-        """Return the bytes that those may take on a GPU who came after a waiter, so that it waits no longer because of them."""
-        if self._obstacle(waiter, device) not in {_Obstacle.NONE, _Obstacle.MEMORY}:
-            return -math.inf
-        if anyio.current_time() < waiter.since + PASSED_S:
-            return math.inf
-        passed = sum(each.bytes for each in device.held if each.arrived > waiter.needs.arrived)
-        return device.room_bytes - waiter.needs.bytes - passed
 
     def _tell(self, waiter: _Waiter, earlier: Sequence[_Waiter]) -> None:
         obstacles = ((self._obstacle(waiter, device), device) for device in waiter.devices)
@@ -361,13 +399,17 @@ class Devices:
             case None:
                 what = "the GPU"
             case _Obstacle.MEMORY, device:
-                needed, taken, room = (
-                    f"{size / GIB:.0f}" for size in (waiter.needs.bytes, device.held_bytes, device.room_bytes)
-                )
+                sizes = _added_bytes(waiter, device), device.held_bytes, device.room_bytes
+                needed, taken, room = (f"{size / GIB:.0f}" for size in sizes)
                 what = f"{needed} GiB of GPU memory, of {room} GiB {taken} are taken"
             case obstacle, _:
                 what = obstacle.value
         waiter.report(f"waiting for {what} ({ahead} ahead)")
+
+
+def _added_bytes(waiter: _Waiter, device: _Device) -> int:
+    """Return by how much what is needed on a GPU would grow with a waiter."""
+    return together_bytes([*(claim.needs for claim in device.claims), waiter.claim.needs]) - device.held_bytes
 
 
 class Place:
@@ -381,7 +423,9 @@ class Place:
         self,
         devices: Devices,
         device: _Device,
+        arrived: int,
         lock: AsyncExitStack,
+        *,
         report: Callable[[str], None],
         mark: Callable[[], Callable[[], None]],
     ) -> None:
@@ -390,6 +434,7 @@ class Place:
         """Seconds for which others were given way so far."""
         self._devices = devices
         self._device = device
+        self._arrived = arrived
         self._lock = lock
         self._report = report
         self._mark = mark
@@ -408,7 +453,7 @@ class Place:
         async with still():
             self._report("making way for a measurement")
             await self._lock.aclose()
-            await self._devices.step_aside(self._device)
+            await self._devices.step_aside(self, self._device)
             await self.hold()
         goes_on()
         now = anyio.current_time()
@@ -419,17 +464,18 @@ class Place:
     @asynccontextmanager
     async def giving_way(self, still: Still) -> AsyncIterator[None]:
         """Give way at any moment while the context lasts: what the caller's processes do in it is no work for the GPU."""
-        over = False
+        willing = self._device.willing
         failure: Exception | None = None
 
         async def stand_by() -> None:
-            while True:
-                await self.give_way(still)
-                if over:
-                    return
-                with anyio.move_on_after(NOT_AGAIN_S):
-                    await self._devices.news()
+            while self in willing:
+                if self._wanted():
+                    await self.give_way(still)
+                else:
+                    with anyio.move_on_after(NOT_AGAIN_S):
+                        await self._devices.news()
 
+        willing.add(self)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(stand_by)
@@ -438,12 +484,23 @@ class Place:
                 except Exception as error:  # noqa: BLE001 - raised below, once whoever was given way is done
                     failure = error
                 finally:
-                    over = True
+                    willing.remove(self)
                     self._devices.wake()
         except ExceptionGroup as errors:
             raise failure or errors.exceptions[0] from errors
         if failure is not None:
             raise failure
 
+    @asynccontextmanager
+    async def reserved(self, needs: Needs) -> AsyncIterator[None]:
+        """Count memory that processes hold which go on without the place, while they wait to time alone.
+
+        To be begun while the place is still there, or others are let in who count on that memory.
+        """
+        async with self._devices.reserved(self._device, needs, self._arrived):
+            yield
+
     def _wanted(self) -> bool:
-        return anyio.current_time() >= self._again_at and self._devices.somebody_times(self._device)
+        """Tell whether to give way: not again at once, where others are in the way who do not."""
+        due = anyio.current_time() >= self._again_at or self._device.all_make_way(self)
+        return due and self._devices.somebody_times(self._device)

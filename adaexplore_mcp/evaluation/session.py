@@ -105,6 +105,7 @@ class Session:
         self._steering = anyio.Lock()
         self._waits: anyio.CancelScope | None = None
         self._left_s = 0.0
+        self._paused = False
 
     async def ready(self) -> None:
         """Wait until the process is confined; what ends it before that is our fault, what ends it later is not.
@@ -158,6 +159,8 @@ class Session:
         """
         try:
             with anyio.fail_after(timeout_s) as self._waits:
+                if self._paused:
+                    self._hold_time()
                 await self._channel.send(body, descriptors)
                 return await self._answer(PROGRESS_LIMIT + int(PROGRESS_PER_S * timeout_s), on_progress)
         except TimeoutError:
@@ -166,10 +169,7 @@ class Session:
             await self.end()
             raise
         except WorkerLostError as error:
-            report = await self.end()
-            if report.reason == LOST:
-                raise WorkerLostError("a worker and its watcher were lost") from error
-            raise SessionEndedError(report) from error
+            raise _gone(await self.end()) from error
         finally:
             self._waits = None
 
@@ -181,22 +181,31 @@ class Session:
             WorkerLostError: Its stub could not be reached in time, which is no fault of it; it is gone now.
         """
         await self._steer("pause")
-        if self._waits is not None and not self._waits.cancel_called:
-            self._left_s = self._waits.deadline - anyio.current_time()
-            self._waits.deadline = math.inf
+        self._paused = True
+        self._hold_time()
 
     async def resume(self) -> None:
         """Have it go on; raises as `pause`."""
         await self._steer("resume")
+        self._paused = False
         if self._waits is not None and self._waits.deadline == math.inf:
             self._waits.deadline = anyio.current_time() + self._left_s
 
     @asynccontextmanager
     async def still(self) -> AsyncIterator[None]:
-        """Pause it for as long as the context lasts; raises what `pause` and `resume` do."""
+        """Pause it for as long as the context lasts; raises what `pause` and `resume` do.
+
+        After an error it stays paused: whoever meets one ends it.
+        """
         await self.pause()
         yield
         await self.resume()
+
+    def _hold_time(self) -> None:
+        """Have the time of a request stand still."""
+        if self._waits is not None and self._waits.deadline != math.inf and not self._waits.cancel_called:
+            self._left_s = self._waits.deadline - anyio.current_time()
+            self._waits.deadline = math.inf
 
     async def _steer(self, op: str) -> None:
         try:
@@ -204,19 +213,19 @@ class Session:
             with anyio.fail_after(STEER_S, shield=True):
                 async with self._steering:
                     if self._report is not None:
-                        raise SessionEndedError(self._report)
+                        raise _gone(self._report)
                     await self._control.send({"op": op})
                     answer = (await self._control.receive()).body
                     if "reason" in answer:  # it had ended: that is its report
                         self._report = EndReport(**answer)
                         await self._closed()
-                        raise SessionEndedError(self._report)
+                        raise _gone(self._report)
         except TimeoutError:
             await self.end()
             msg = f"a worker's watcher did not {op} it within {STEER_S:g} s"
             raise WorkerLostError(msg) from None
-        except WorkerLostError:
-            raise SessionEndedError(await self.end()) from None
+        except WorkerLostError as error:
+            raise _gone(await self.end()) from error
 
     async def _answer(self, limit: int, on_progress: Callable[[object], None]) -> Message:
         """Return the next message that is no progress."""
@@ -263,3 +272,10 @@ class Session:
         if self._report is not None and self._report.reason == LOST:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(remove_tree, self._folder)
+
+
+def _gone(report: EndReport) -> SessionEndedError | WorkerLostError:
+    """Return the error that says how a session ended: only with its watcher is it lost through no fault of its own."""
+    if report.reason == LOST:
+        return WorkerLostError("a worker and its watcher were lost")
+    return SessionEndedError(report)

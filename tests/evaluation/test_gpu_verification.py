@@ -15,7 +15,7 @@ from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, Occupant, Usage
-from adaexplore_mcp.evaluation.gpu_memory import bytes_needed, judging_bytes, timing_bytes
+from adaexplore_mcp.evaluation.gpu_memory import Needs, bytes_needed, judging_bytes, timing_bytes
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification
 from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.numerics import NumericsReport
@@ -100,7 +100,7 @@ class World:
             SimpleNamespace(pids=set),
             Candidate(b"", "kernelbench", "ModelNew", Policy()),
             self.trials_on,
-            lambda needed: self.devices.use(pinned, bytes_needed=needed, report=str),
+            lambda needed: self.devices.use(pinned, needs=Needs(needed), report=str),
             devices=self.devices,
             make_room=self.make_room,
             keeps_others=lambda gpu: gpu.label in self.kept_for_others,

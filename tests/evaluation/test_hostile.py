@@ -19,6 +19,7 @@ from bench import CANARY, HONEST, MEMORY_BYTES, misbehaving, need
 from contenders import GPU, Lock
 from processes import descendants, soon
 
+from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.numerics import MIN_CALLS
 from adaexplore_mcp.evaluation.scheduling import Devices
 from adaexplore_mcp.evaluation.scratch import YOUNG_S, ScratchFolder, remove_tree
@@ -67,7 +68,7 @@ class Timings:
         """Give a place beside it."""
         devices = Devices([GPU], {GPU.uuid: Lock()})
         async with anyio.create_task_group() as group:
-            async with devices.use(bytes_needed=1, report=str) as place:
+            async with devices.use(needs=Needs(1), report=str) as place:
                 group.start_soon(self._time, devices)
                 yield place
             group.cancel_scope.cancel()

@@ -158,6 +158,34 @@ async def test_a_session_that_is_paused_answers_when_it_is_resumed(bench):
         await session.request(QUESTION, timeout_s=30)
 
 
+async def test_a_request_begun_while_its_session_is_paused_has_all_its_time_afterwards(bench):
+    answered = []
+
+    async def ask():
+        answered.append(await session.request(QUESTION, timeout_s=2))
+
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        await session.pause()
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.sleep(1)
+            await session.pause()
+            await anyio.sleep(1.5)
+            await session.resume()
+        assert len(answered) == 1
+
+
+async def test_a_session_whose_watcher_is_gone_is_lost_through_no_fault_of_its_own(bench):
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        (confined,) = working_in(session._folder)
+        os.kill(everything()[confined], signal.SIGKILL)  # its watcher
+        for _ in range(2):
+            with pytest.raises(WorkerLostError):
+                await session.pause()
+
+
 async def test_a_session_whose_watcher_does_not_answer_is_lost_through_no_fault_of_its_own(
     bench, monkeypatch
 ):

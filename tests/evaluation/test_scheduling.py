@@ -12,6 +12,7 @@ from adaexplore_mcp.errors import RequestError, WorkerError
 from adaexplore_mcp.evaluation import scheduling
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu
+from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.scheduling import LEAVING, Devices
 
 pytestmark = pytest.mark.anyio
@@ -80,8 +81,9 @@ class Machine:
 class Visitor:
     """Uses a GPU until told to leave; `alone` on the one it is pinned to if it times."""
 
-    def __init__(self, pinned="", needed=1, alone=False):
+    def __init__(self, pinned="", needed=1, alone=False, shared=None):
         self.pinned = pinned
+        self.needs = Needs(needed, shared or {})
         self.needed = needed
         self.alone = alone
         self.told = []
@@ -100,7 +102,7 @@ class Visitor:
                     await self._stay(one)
             else:
                 async with machine.devices.use(
-                    self.pinned, bytes_needed=self.needed, report=self.told.append
+                    self.pinned, needs=self.needs, report=self.told.append
                 ) as place:
                     self.way = place
                     await self._stay(place.gpu)
@@ -170,7 +172,7 @@ async def test_evaluations_spread_over_the_gpus():
 async def test_of_free_gpus_the_one_used_longest_ago_is_taken():
     machine, places, told = Machine(), [], []
     for _ in range(4):
-        async with machine.devices.use(bytes_needed=1, report=told.append) as place:
+        async with machine.devices.use(needs=Needs(1), report=told.append) as place:
             places.append(place.gpu.label)
     assert places == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
     assert told == [LEAVING] * 4
@@ -275,6 +277,26 @@ async def test_those_behind_hear_how_many_are_ahead(monkeypatch):
         await left(visitors[0])
         assert inside(visitors) == [True, True, False]
         assert visitors[2].told[1:] == ["waiting for 30 GiB of GPU memory, of 70 GiB 60 are taken (0 ahead)"]
+
+
+async def test_what_several_need_in_common_counts_once():
+    machine = Machine(count=1)
+    trials = {"trials": 40}
+    one, same, other, third = visitors = [
+        Visitor(needed=10, shared=trials),
+        Visitor(needed=10, shared=trials),
+        Visitor(needed=10, shared={"others": 40}),
+        Visitor(needed=10, shared=trials),
+    ]
+    async with visited(machine, *visitors):
+        assert inside(visitors) == [True, True, False, True]
+        async with one.way.reserved(Needs(10, trials)):
+            await left(one)
+            await left(same)
+            assert not other.inside.is_set()
+            await left(third)
+            assert not other.inside.is_set()
+        await other.inside.wait()
 
 
 async def test_what_needs_more_than_there_is_runs_when_nothing_else_does(monkeypatch):
@@ -430,15 +452,15 @@ async def test_nobody_makes_way_for_long_while_somebody_else_is_in_the_way(monke
 async def test_who_has_reserved_nothing_does_not_run_beside_what_others_hold_who_make_way():
     """What a GPU can do is measured, and its counters read, with memory that is there."""
     machine = Machine(count=1)
-    async with machine.devices.use(bytes_needed=60, report=lambda _: None) as place:
+    async with machine.devices.use(needs=Needs(60), report=lambda _: None) as place:
         inside = anyio.Event()
 
         async def measure():
-            async with machine.devices.alone(machine.gpus[0], lambda _: None, bytes_needed=20):
+            async with machine.devices.alone(machine.gpus[0], lambda _: None, needs=Needs(20)):
                 inside.set()
 
         async def profile():
-            async with machine.devices.alone(machine.gpus[0], lambda _: None, bytes_needed=5):
+            async with machine.devices.alone(machine.gpus[0], lambda _: None, needs=Needs(5)):
                 inside.set()
 
         async with anyio.create_task_group() as group:
@@ -686,7 +708,7 @@ class Party:
             with self.scope:
                 async with AsyncExitStack() as memory:
                     memory.callback(self._nothing)
-                    async with devices.use(bytes_needed=self.needed, report=lambda _: None) as place:
+                    async with devices.use(needs=Needs(self.needed), report=lambda _: None) as place:
                         self.holds = self.needed
                         self.busy = True
                         for _ in range(self.chance.randrange(4)):
@@ -702,7 +724,7 @@ class Party:
                         self.busy = False
                         if not self.times:
                             return
-                        await memory.enter_async_context(devices.reserved(one, self.needed))
+                        await memory.enter_async_context(place.reserved(Needs(self.needed)))
                     async with devices.alone(one, lambda _: None, holding=True):
                         self.alone = True
                         await self._for_a_while()
@@ -765,9 +787,9 @@ async def test_memory_that_is_reserved_is_given_to_nobody_and_who_holds_it_goes_
 
     async def prepare_and_time():
         async with AsyncExitStack() as memory:
-            async with machine.devices.use(bytes_needed=60, report=told.append):
+            async with machine.devices.use(needs=Needs(60), report=told.append) as place:
                 await settled()
-                await memory.enter_async_context(machine.devices.reserved(one, 60))
+                await memory.enter_async_context(place.reserved(Needs(60)))
             async with machine.devices.alone(one, told.append, holding=True):
                 timing.set()
                 assert not after.inside.is_set()
@@ -801,7 +823,7 @@ async def test_that_a_gpu_is_left_is_said_before_anybody_else_is_on_it(alone):
     one = (
         machine.devices.alone(gpu, report)
         if alone
-        else machine.devices.use(gpu.label, bytes_needed=1, report=report)
+        else machine.devices.use(gpu.label, needs=Needs(1), report=report)
     )
     async with anyio.create_task_group() as group, one:
         group.start_soon(next_one)
@@ -815,13 +837,13 @@ async def test_with_real_locks_two_servers_share_a_gpu_and_neither_disturbs_the_
     told, order = anyio.Event(), []
 
     async def check():
-        async with servers[1].use(bytes_needed=1, report=lambda words: told.set()):
+        async with servers[1].use(needs=Needs(1), report=lambda words: told.set()):
             order.append("check")
 
     async with anyio.create_task_group() as group:
         async with (
-            servers[0].use(bytes_needed=1, report=order.append),
-            servers[1].use(bytes_needed=1, report=order.append),
+            servers[0].use(needs=Needs(1), report=order.append),
+            servers[1].use(needs=Needs(1), report=order.append),
         ):
             pass
         async with servers[0].alone(one, order.append):

@@ -68,6 +68,9 @@ class Made:
     async def resume(self):
         await self._do("resume")
 
+    async def end(self):
+        await self._do("end")
+
     async def first_calls(self):
         await self._do("first calls")
 
@@ -123,8 +126,8 @@ class Bench:
         count = self.devices.reserved
 
         @asynccontextmanager
-        async def reserved(gpu, bytes_needed):
-            async with count(gpu, bytes_needed):
+        async def reserved(*memory):
+            async with count(*memory):
                 yield
             self.world.append(("all", "memory back"))
 

@@ -20,6 +20,7 @@ from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.conversation import Decided, NumericsReport, Setting
 from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Condition, Gpu, condition
+from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.scheduling import Devices, Place
 from adaexplore_mcp.evaluation.session import Session, SessionEndedError, SessionTimeoutError
@@ -178,7 +179,7 @@ class Benchmark:
             if ready is None:
                 everybody = needed_bytes * (1 + len(baselines))
                 async with self._devices.use(
-                    self._gpu.label, bytes_needed=everybody, report=begin, mark=self._timeline.mark
+                    self._gpu.label, needs=Needs(everybody), report=begin, mark=self._timeline.mark
                 ) as place:
                     begin("running the reference")
                     trials = await trials_on(place)
@@ -201,7 +202,7 @@ class Benchmark:
                     if each.name in sides and each.tunes:
                         begin(f"tuning {each.name}")
                         if not await self._tried(sides[each.name].first_calls, each, sides[each.name], times):
-                            del sides[each.name]
+                            await _leave_out(each.name, sides)
                 if ready.complete:
                     await self._measured(sides, times, alpha, doubted)
             begin("ending what was timed")
@@ -244,9 +245,7 @@ class Benchmark:
             await self._side_by_side(self._first_calls, contenders, sides, times)
             if ready.complete:
                 ready.processes.push_async_exit(stack.pop_all())
-                await ready.memory.enter_async_context(
-                    self._devices.reserved(self._gpu, needed_bytes * len(contenders))
-                )
+                await ready.memory.enter_async_context(place.reserved(Needs(needed_bytes * len(contenders))))
         return ready
 
     @staticmethod
@@ -260,7 +259,7 @@ class Benchmark:
 
         async def one(each: Contender) -> None:
             if not await step(each, sides[each.name], times):
-                del sides[each.name]
+                await _leave_out(each.name, sides)
 
         try:
             async with anyio.create_task_group() as group:
@@ -376,7 +375,7 @@ class Benchmark:
             done = await self._tried(rounds, Contender(CANDIDATE, candidate.candidate), candidate, times)
         except _BaselineLostError as lost:
             times.failed[lost.name] = lost.why
-            del sides[lost.name]
+            await _leave_out(lost.name, sides)
             if len(sides) > 1:
                 await self._measured(sides, times, alpha, doubted)
             return
@@ -434,6 +433,11 @@ class _Baseline:
             return await self._side.burst(count, check=check)
         except FAILURES as error:
             raise _BaselineLostError(self._name, _why(self._side, error)) from error
+
+
+async def _leave_out(name: str, sides: dict[str, Side]) -> None:
+    """Do without a contender that failed: it is ended, or its threads could use the GPU while others are timed."""
+    await sides.pop(name).session.end()
 
 
 def _why(side: Side, error: Exception) -> str:

@@ -84,6 +84,8 @@ async def test_a_baseline_that_fails_costs_the_candidate_nothing(monkeypatch, fa
     bench = Bench(monkeypatch, side(), side("eager", latency_us=200.0), broken)
     times = await bench.times()
     assert list(times.failed) == ["compile"]
+    ended = bench.world.index(("compile", "end"))  # it may have left threads that use the GPU
+    assert ended < bench.world.index((CANDIDATE, "burst")) or fails == "burst"
     assert times.seen.clean
     assert times.clock == "confirmed"
     assert times.rounds.interval("eager", 0.05).ratio == pytest.approx(2.0)
