@@ -19,7 +19,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_memory import Needs, bytes_needed
+from adaexplore_mcp.evaluation.gpu_memory import Needs, judging_bytes, making_bytes, trials_bytes
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification
 from adaexplore_mcp.evaluation.planning import collect
 from adaexplore_mcp.evaluation.pool import WorkerPool
@@ -282,10 +282,10 @@ class Evaluator:
         properties = await self.pool.properties(first)
         results: list[WorkloadResult] = []
 
-        def take(needed: int) -> AbstractAsyncContextManager[Place]:
+        def take(needs: Needs) -> AbstractAsyncContextManager[Place]:
             # The workloads that follow stay where the first was judged.
             pinned = verification.gpu.label if verification.gpu is not None else device
-            return self.devices.use(pinned, needs=Needs(needed), report=timeline.begin, mark=timeline.mark)
+            return self.devices.use(pinned, needs=needs, report=timeline.begin, mark=timeline.mark)
 
         racing = None
         if race is not None:
@@ -342,6 +342,7 @@ class Evaluator:
                     await racing.close()
             finally:
                 await verification.close()
+                self.references.tidy()
         receipt = {"device": {**properties, **verification.described()}}
         return results, verification.trials, environment, receipt, timed
 
@@ -403,7 +404,8 @@ class Evaluator:
             return await run.compiled()
 
         trials_on = partial(self.references.trials_to_profile, definition, plan)
-        return await run.counted(trials_on, Needs(bytes_needed(plan, 1)), self._uncounted)
+        needs = Needs(max(making_bytes(plan), judging_bytes(plan)) + trials_bytes(plan, 1))
+        return await run.counted(trials_on, needs, self._uncounted)
 
     # --- life
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from adaexplore_mcp.evaluation.definition import Plan, tensor_bytes
 
-__all__ = ["CONTEXT_BYTES", "Needs", "bytes_needed", "judging_bytes", "timing_bytes", "together_bytes"]
+__all__ = ["Needs", "judging_bytes", "making_bytes", "timing_bytes", "together_bytes", "trials_bytes"]
 
 CONTEXT_BYTES = 600 << 20
 """What CUDA and torch's libraries take in each process."""
@@ -32,12 +32,21 @@ def together_bytes(some: Iterable[Needs]) -> int:
     return sum(each.own_bytes for each in some) + sum(shared.values())
 
 
+def making_bytes(plan: Plan) -> int:
+    """Return the GPU memory that a task's reference takes while it makes trials, beside these, about.
+
+    What it holds in its own dtype and, twice as wide, in float64.
+    """
+    return CONTEXT_BYTES + 3 * plan.peak_bytes + 2 * FLOAT_BYTES * plan.parameters
+
+
 def judging_bytes(plan: Plan) -> int:
     """Return the GPU memory that running one candidate takes, about.
 
     Its process; half as much again as the reference holds at its most, inputs and weights among it; inputs in four slots; the
-    first outputs, those of the latest call and the judge's copy of them; two sets of weights.
+    first outputs, those of the latest call and the judge's copy of them; two sets of weights; a call at other sizes.
     """
+    elsewhere = plan.elsewhere.trial_bytes if plan.elsewhere is not None else 0
     inputs, outputs = (sum(map(tensor_bytes, some)) for some in (plan.inputs, plan.outputs))
     return (
         CONTEXT_BYTES
@@ -45,6 +54,7 @@ def judging_bytes(plan: Plan) -> int:
         + 4 * inputs
         + 3 * outputs
         + 2 * FLOAT_BYTES * plan.parameters
+        + elsewhere
     )
 
 
@@ -58,18 +68,6 @@ def timing_bytes(plan: Plan) -> int:
     return CONTEXT_BYTES + 3 * plan.peak_bytes // 2 + (6 if plan.mutates else 3) * inputs + 3 * outputs
 
 
-def bytes_needed(plan: Plan, trials: int, contenders: int = 0) -> int:
-    """Return the GPU memory that judging a candidate of a task takes, about.
-
-    Before the candidate runs, the reference does where trials have to be made: it holds what it needs in its own dtype and,
-    twice as wide, in float64. One call at other sizes takes memory too.
-
-    Args:
-        plan: Of a workload.
-        trials: How many have to be made.
-        contenders: How many are made ready side by side in the end, to be timed: a candidate, and its baselines.
-    """
-    making = CONTEXT_BYTES + 3 * plan.peak_bytes + 2 * FLOAT_BYTES * plan.parameters if trials else 0
-    elsewhere = plan.elsewhere.trial_bytes if plan.elsewhere is not None else 0
-    most = max(making, judging_bytes(plan) + elsewhere, contenders * timing_bytes(plan))
-    return most + trials * plan.trial_bytes + elsewhere
+def trials_bytes(plan: Plan, count: int) -> int:
+    """Return the GPU memory that so many trials of a workload take; beside them are two sets of weights."""
+    return count * plan.trial_bytes + 2 * FLOAT_BYTES * plan.parameters

@@ -14,7 +14,7 @@ from adaexplore_mcp.evaluation.claims import Failure
 from adaexplore_mcp.evaluation.compilation import CONFIGURATIONS_ALONE_S, Built, Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Gpu, Usage, usage
-from adaexplore_mcp.evaluation.gpu_memory import CONTEXT_BYTES, bytes_needed
+from adaexplore_mcp.evaluation.gpu_memory import Needs, judging_bytes, making_bytes, trials_bytes
 from adaexplore_mcp.evaluation.numerics import NumericsReport, Setting, run_numerics
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
@@ -27,8 +27,8 @@ __all__ = ["GpuVerification", "occupants"]
 RESERVED_BYTES = 1 << 30  # of the GPU, for the judge and for what others allocate meanwhile
 SMALLEST_SHARE = 0.05
 
-TakeGpu = Callable[[int], AbstractAsyncContextManager[Place]]
-"""Waits for a place on a GPU, given the bytes that are needed there."""
+TakeGpu = Callable[[Needs], AbstractAsyncContextManager[Place]]
+"""Waits for a place on a GPU, given the memory that is needed there."""
 GpuTrials = Callable[[Plan, Place], Awaitable[TrialSet]]
 """Makes, or finds, the trials of a workload on a GPU."""
 AtOnce = Callable[[WorkloadResult, Place, TrialSet, Built], Awaitable[None]]
@@ -64,7 +64,7 @@ class GpuVerification:
         devices: Devices,
         make_room: Callable[[Gpu], Awaitable[None]],
         keeps_others: Callable[[Gpu], bool],
-        needs: Callable[[Plan], int],
+        needs: Callable[[Plan], Needs],
         target: Mapping[str, Any],
         timeout_s: float,
         jobs: int,
@@ -165,8 +165,8 @@ class GpuVerification:
     async def _run(self, plan: Plan, built: Built, *, alone: bool) -> NumericsReport:
         """Run it on a GPU, once there is a place for what it needs; `alone`: on the same GPU again, all of it."""
         self._timeline.begin("waiting for the GPU")
-        needed = self.gpu.memory_bytes if alone and self.gpu is not None else self._needs(plan)
-        async with self._take(needed) as place:
+        needs = Needs(self.gpu.memory_bytes) if alone and self.gpu is not None else self._needs(plan)
+        async with self._take(needs) as place:
             gpu = self.gpu = place.gpu
             beside, arrivals = self._devices.running(gpu) > 1, self._devices.arrivals(gpu)
             if alone:
@@ -231,9 +231,10 @@ class GpuVerification:
 
     def _full(self, plan: Plan, gpu: Gpu, error: DeviceFullError) -> Failure:
         """Say what does not fit, and who has the rest."""
+        needed = max(making_bytes(plan), judging_bytes(plan)) + trials_bytes(plan, 1)
         message = (
-            f"{gpu.label} ({gpu.name}, {gpu.memory_bytes >> 20} MiB): {error}; the task's tensors take about "
-            f"{bytes_needed(plan, 1) - CONTEXT_BYTES >> 20} MiB (one trial {plan.trial_bytes >> 20})"
+            f"{gpu.label} ({gpu.name}, {gpu.memory_bytes >> 20} MiB): {error}; judging it takes about "
+            f"{needed >> 20} MiB (one trial {plan.trial_bytes >> 20})"
         )
         message += f"; on it are {', '.join(found)}" if (found := occupants(self.usage)) else ""
         return Failure(kind="no_room", message=message)

@@ -1,7 +1,7 @@
 """Trials kept for the candidates that come next, within what the host and each GPU have room for."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container
 
 import anyio
 
@@ -19,11 +19,12 @@ class KeptTrials:
     """A cache of trials; whoever gets some holds them by `TrialSet.used` at once.
 
     Args:
-        gpu_bytes: By UUID of a GPU, what may be kept there.
+        room_bytes: Tells what may be kept on a GPU, by its UUID, that nobody uses: what is used counts where its users wait for
+            memory.
     """
 
-    def __init__(self, gpu_bytes: Mapping[str, int]) -> None:
-        self._gpu_bytes = gpu_bytes
+    def __init__(self, room_bytes: Callable[[str], int]) -> None:
+        self._room_bytes = room_bytes
         self._sets: OrderedDict[str, tuple[TrialSet, int]] = OrderedDict()
         self._making: dict[str, anyio.Lock] = {}  # two candidates of a new task would both run its reference
 
@@ -35,11 +36,17 @@ class KeptTrials:
         self,
         what: str,
         make: Callable[[TrialSet | None], Awaitable[TrialSet]],
+        *,
+        gpu: str = "",
         meanwhile: Callable[[], Awaitable[object]] | None = None,
     ) -> TrialSet:
-        """Return the trials called `what`; make them where there are none, or others are due, which take the place of the set given.
+        """Return some trials; make them where there are none, or others are due.
 
-        `meanwhile` is awaited again and again while somebody else makes them.
+        Args:
+            what: Their name.
+            make: Makes them; given those whose place they take, if any.
+            gpu: UUID of the GPU in whose memory they are; empty for the host's.
+            meanwhile: Awaited again and again while somebody else makes them.
         """
         while meanwhile is not None and (making := self._making.get(what)) is not None and making.locked():
             await meanwhile()
@@ -50,13 +57,14 @@ class KeptTrials:
                 known, uses = self._sets.pop(what, (None, 0))
                 if known is not None and uses < USES and not known.spent:
                     self._sets[what] = known, uses + 1
-                    self._forget(known.gpu)  # what was in use when it was due may not be any more
+                    self.tidy(gpu, what)  # what was in use when it was due may not be any more
                     return known
                 if known is not None:
                     known.close()
+                self.tidy(gpu, what)
                 trials = await make(known)
                 self._sets[what] = trials, 1
-                self._forget(trials.gpu)
+                self.tidy(gpu, what)
                 return trials
         finally:
             if not lock.locked() and not lock.statistics().tasks_waiting:
@@ -67,16 +75,23 @@ class KeptTrials:
         for trials, _ in self._sets.values():
             trials.spent |= trials.id in ids
 
-    def _forget(self, gpu: str) -> None:
-        """Close the trials used longest ago while there are too many in some memory; never the latest.
+    def tidy(self, gpu: str = "", coming: str = "") -> None:
+        """Close the trials used longest ago while there are too many in some memory.
 
         Those in use would take their memory all the same, and be made once more for whoever uses them next.
+
+        Args:
+            gpu: UUID of the GPU; empty for the host.
+            coming: Which are about to be used; without any, the latest stay.
         """
         known = [what for what, (trials, _) in self._sets.items() if trials.gpu == gpu]
-        size = sum(self._sets[what][0].size for what in known)
+        idle = [what for what in known if what != coming and not self._sets[what][0].users]
+        size = sum(self._sets[what][0].size for what in (idle if gpu else known))
         files = sum(trials.files for trials, _ in self._sets.values())
-        idle = [what for what in known[:-1] if not self._sets[what][0].users]
-        while idle and (size > self._gpu_bytes.get(gpu, HOST_BYTES) or files > MOST_FILES):
+        room = self._room_bytes(gpu) if gpu else HOST_BYTES
+        if not coming:
+            idle = idle[:-1]
+        while idle and (size > room or files > MOST_FILES):
             oldest, _ = self._sets.pop(idle.pop(0))
             size, files = size - oldest.size, files - oldest.files
             oldest.close()

@@ -15,7 +15,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_memory import timing_bytes
+from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.pool import WorkerPool
 from adaexplore_mcp.evaluation.references import References, again_if_lost
 from adaexplore_mcp.evaluation.reporting import WorkloadResult
@@ -123,7 +123,7 @@ class Racing:
                 _contender(self._candidate, verdict),
                 self._race.baselines,
                 built={CANDIDATE: built},
-                needed_bytes=timing_bytes(plan),
+                needs=self._needs(plan),
                 place=place,
             )
 
@@ -195,20 +195,23 @@ class Racing:
     ) -> WorkloadTimes:
         """Time them; without neighbours where these may have taken the memory."""
 
-        async def timed(needed_bytes: int) -> WorkloadTimes:
+        async def timed(needs: Needs) -> WorkloadTimes:
             ready, self._ready = self._ready, None  # once: a lost worker takes them along
-            return await timing(needed_bytes=needed_bytes, ready=ready)
+            return await timing(needs=needs, ready=ready)
 
         try:
-            return await again_if_lost(partial(timed, timing_bytes(plan)))
+            return await again_if_lost(partial(timed, self._needs(plan)))
         except DeviceFullError:
             await self._references.make_room(gpu)
         try:
-            return await again_if_lost(partial(timed, gpu.memory_bytes))
+            return await again_if_lost(partial(timed, Needs(gpu.memory_bytes)))
         except DeviceFullError as error:  # it is right all the same
             why = f"the GPU has too little memory for all that are timed side by side ({error})"
             names = [each.name for each in self._race.baselines]
             return WorkloadTimes(plan.workload.name, failed=dict.fromkeys(names, why))
+
+    def _needs(self, plan: Plan) -> Needs:
+        return self._references.timing_needs(self._definition, plan, self.contenders)
 
     async def _benchmark(self, gpu: Gpu, ceilings: Ceilings) -> Benchmark:
         properties = await self._pool.properties(gpu)

@@ -15,7 +15,13 @@ from adaexplore_mcp.errors import TaskError, WorkerLostError
 from adaexplore_mcp.evaluation.buffers import Buffers, DeviceFullError, GpuBuffers, HostBuffers
 from adaexplore_mcp.evaluation.definition import Definition, Plan, Sizes, tensor_bytes
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_memory import Needs, bytes_needed
+from adaexplore_mcp.evaluation.gpu_memory import (
+    Needs,
+    judging_bytes,
+    making_bytes,
+    timing_bytes,
+    trials_bytes,
+)
 from adaexplore_mcp.evaluation.hidden import HIDDEN, draw, neighbours
 from adaexplore_mcp.evaluation.judging import audit
 from adaexplore_mcp.evaluation.kept import KeptTrials
@@ -31,7 +37,10 @@ __all__ = ["References", "again_if_lost", "sizes_in_words"]
 DEFAULT_WORKLOAD = "default"
 HIDDEN_USES = 20  # after this many candidates a task's hidden workloads are drawn anew
 NEIGHBOURS = 6  # sizes that are tried for one near a task's own
-KEPT_SHARE = 0.3  # of a GPU's memory: trials kept there
+KEPT_SHARE = 0.3
+"""Of a GPU's memory: trials kept there that nobody uses."""
+MEANWHILE_SHARE = 0.93
+"""Of it: these, and all that evaluations need, while there are any."""
 
 T = TypeVar("T")
 Report = Callable[[str], None]
@@ -55,7 +64,7 @@ class References:
         self._lowered: dict[str, Plan] = {}
         self._hidden: dict[str, tuple[list[Plan], int]] = {}
         self._chance = random.SystemRandom()
-        self._kept = KeptTrials({gpu.uuid: int(KEPT_SHARE * gpu.memory_bytes) for gpu in devices.gpus})
+        self._kept = KeptTrials(self._idle_bytes)
 
     async def examine(self, definition: Definition, report: Report) -> list[Plan]:
         """Find out how each workload of a task is judged here; refuse what is no task.
@@ -72,6 +81,7 @@ class References:
         await self.hidden_plans(
             definition, plans, report
         )  # a range at which the reference fails shows at once
+        self.tidy()
         return plans
 
     async def hidden_plans(self, definition: Definition, plans: Sequence[Plan], report: Report) -> list[Plan]:
@@ -144,27 +154,52 @@ class References:
     async def gpu_trials(self, definition: Definition, plan: Plan, place: Place) -> TrialSet:
         """Return the trials of a workload on a GPU, from those kept where possible; others go first between two that are made."""
         gpu = place.gpu
-        make = _anew(partial(make_gpu_trials, self._pool, definition, plan, gpu, place))
-        meanwhile = partial(place.give_way, contextlib.nullcontext)
+        get = partial(
+            self._kept.get,
+            _on_gpu(definition, plan, gpu),
+            _anew(partial(make_gpu_trials, self._pool, definition, plan, gpu, place)),
+            gpu=gpu.uuid,
+            meanwhile=partial(place.give_way, contextlib.nullcontext),
+        )
         try:
-            return await self._kept.get(_on_gpu(definition, plan, gpu), make, meanwhile)
+            return await get()
         except DeviceFullError:
             if plan.once:
                 raise
             self._kept.forget_gpu(gpu.uuid)
-            return await self._kept.get(_on_gpu(definition, plan, gpu), make, meanwhile)
+            return await get()
 
     async def trials_to_profile(self, definition: Definition, plan: Plan, gpu: Gpu) -> TrialSet:
         """Return one trial that is for profiles alone: what a profiler says may hold its inputs."""
         once = plan.model_copy(update={"once": True})
         make = _anew(partial(make_gpu_trials, self._pool, definition, once, gpu))
-        return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make)
+        return await self._kept.get(f"{_on_gpu(definition, plan, gpu)} to profile", make, gpu=gpu.uuid)
 
-    def needs(self, definition: Definition, plan: Plan, contenders: int = 0) -> int:
-        """Return the GPU memory that a workload takes, beside the trials that are kept; see `bytes_needed`."""
+    def needs(self, definition: Definition, plan: Plan, contenders: int = 0) -> Needs:
+        """Return the GPU memory that judging a candidate at a workload takes, trials among it that others use too.
+
+        Args:
+            definition: The task.
+            plan: Of the workload.
+            contenders: How many are made ready side by side in the end, to be timed.
+        """
+        timing = self.timing_needs(definition, plan, contenders)
+        elsewhere = {}
+        if plan.elsewhere is not None:
+            elsewhere[_trials_of(definition, plan.elsewhere)] = trials_bytes(plan.elsewhere, 1)
+        return Needs(max(timing.own_bytes, judging_bytes(plan)), {**timing.shared, **elsewhere})
+
+    def timing_needs(self, definition: Definition, plan: Plan, contenders: int) -> Needs:
+        """Return the same for candidates that were judged: so many are made ready to be timed."""
         gpus = self._devices.gpus
         made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
-        return bytes_needed(plan, 0 if made else trial_count(plan, gpus[0]), contenders)
+        own = max(0 if made else making_bytes(plan), contenders * timing_bytes(plan))
+        return Needs(own, {_trials_of(definition, plan): trials_bytes(plan, trial_count(plan, gpus[0]))})
+
+    def tidy(self) -> None:
+        """Give back what is kept on GPUs beyond what may be there now."""
+        for gpu in self._devices.gpus:
+            self._kept.tidy(gpu.uuid)
 
     def keeps_others(self, gpu: Gpu) -> bool:
         """Tell whether trials of more than one task, or workload, are kept on a GPU."""
@@ -271,15 +306,23 @@ class References:
         if not self._devices.gpus:
             trials = await self.trials(definition, plan.workload, plan.edits)
             return trials, await self._audit(HostBuffers(self._pool), definition, trials)
-        for needed in (self.needs(definition, plan), max(gpu.memory_bytes for gpu in self._devices.gpus)):
+        everything = Needs(max(gpu.memory_bytes for gpu in self._devices.gpus))
+        for needs in (self.needs(definition, plan), everything):
             try:
-                async with self._devices.use(needs=Needs(needed), report=report) as place:
+                async with self._devices.use(needs=needs, report=report) as place:
                     trials = await self.gpu_trials(definition, plan, place)
                     return trials, await self._audit(GpuBuffers(self._pool, place.gpu), definition, trials)
             except DeviceFullError as error:  # once more, without neighbours
                 full = error
         msg = f"The GPU has too little memory for this task: {full}; one trial takes {plan.trial_bytes >> 20} MiB."
         raise TaskError(msg, "Free memory of the GPU, or register smaller sizes.") from full
+
+    def _idle_bytes(self, uuid: str) -> int:
+        """Return the memory of a GPU that trials may keep which nobody uses: while evaluations go on, whatever these leave."""
+        gpu = self._devices.find(uuid)
+        needed = self._devices.held_bytes(gpu)
+        most = MEANWHILE_SHARE * gpu.memory_bytes - needed if needed else KEPT_SHARE * gpu.memory_bytes
+        return max(0, int(most))
 
     @staticmethod
     async def _audit(buffers: Buffers, definition: Definition, trials: TrialSet) -> Audit:
@@ -294,7 +337,12 @@ def sizes_in_words(workload: Workload) -> str:
 
 def _on_gpu(definition: Definition, plan: Plan, gpu: Gpu) -> str:
     """Return what tells the trials of a workload on a GPU from all others."""
-    return f"{definition.operation} {plan.workload.model_dump_json()} {gpu.uuid}"
+    return f"{_trials_of(definition, plan)} {gpu.uuid}"
+
+
+def _trials_of(definition: Definition, plan: Plan) -> str:
+    """Return what tells the trials of a workload from all others, on whatever GPU."""
+    return f"{definition.operation} {plan.workload.model_dump_json()}"
 
 
 def _anew(make: Callable[..., Awaitable[TrialSet]]) -> Callable[[TrialSet | None], Awaitable[TrialSet]]:

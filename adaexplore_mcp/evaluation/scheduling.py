@@ -21,8 +21,8 @@ from adaexplore_mcp.evaluation.gpu_memory import Needs, together_bytes
 __all__ = ["Devices", "Place", "Still"]
 
 PER_DEVICE = 4
-MEMORY_SHARE = 0.7
-"""Of a GPU's memory: what all evaluations together may need; trials that are kept and other programs share the rest."""
+MEMORY_SHARE = 0.9
+"""Of a GPU's memory: what all evaluations together may need, with the trials that they use; the rest is for other programs."""
 PASSED_S = 10.0
 """For how long who waits for memory is passed by anybody; after that only by what fits beside it."""
 GIVE_WAY_S = 1.0
@@ -177,6 +177,10 @@ class Devices:
             RequestError: There is no such GPU, or none at all.
         """
         return self._acceptable(pinned)[0].gpu
+
+    def held_bytes(self, gpu: Gpu) -> int:
+        """Return the memory that ours on a GPU need or hold, with the trials that they use; 0 if nobody is there."""
+        return self._devices[gpu.uuid].held_bytes
 
     def lock_of(self, gpu: Gpu) -> str:
         """Return what keeps servers apart that time on a GPU, in words."""

@@ -15,7 +15,7 @@ from adaexplore_mcp.evaluation.compilation import Compilation, CompileReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.device_lock import DeviceLock
 from adaexplore_mcp.evaluation.devices import Gpu, Occupant, Usage
-from adaexplore_mcp.evaluation.gpu_memory import Needs, bytes_needed, judging_bytes, timing_bytes
+from adaexplore_mcp.evaluation.gpu_memory import Needs, making_bytes, trials_bytes
 from adaexplore_mcp.evaluation.gpu_verification import GpuVerification
 from adaexplore_mcp.evaluation.memfiles import empty_file
 from adaexplore_mcp.evaluation.numerics import NumericsReport
@@ -100,11 +100,11 @@ class World:
             SimpleNamespace(pids=set),
             Candidate(b"", "kernelbench", "ModelNew", Policy()),
             self.trials_on,
-            lambda needed: self.devices.use(pinned, needs=Needs(needed), report=str),
+            lambda needs: self.devices.use(pinned, needs=needs, report=str),
             devices=self.devices,
             make_room=self.make_room,
             keeps_others=lambda gpu: gpu.label in self.kept_for_others,
-            needs=lambda plan: bytes_needed(plan, 3),
+            needs=lambda plan: Needs(making_bytes(plan), {"trials": trials_bytes(plan, 3)}),
             target={"name": "sm_90"},
             timeout_s=10,
             jobs=2,
@@ -242,24 +242,3 @@ async def test_a_gpu_without_room_is_said_to_be_full_and_by_whom(world):
     assert failure.kind == "no_room"
     assert "cuda:1 (stand-in, 10240 MiB): 12 of 10240 MiB are free" in failure.message
     assert "process 7 (1 MiB)" in failure.message
-
-
-def test_the_memory_that_is_needed_grows_with_the_trials_that_have_to_be_made():
-    trial = (4 << 20) + (2 << 20) + (8 << 20)
-    assert PLAN.trial_bytes == trial
-    assert bytes_needed(PLAN, 5) - bytes_needed(PLAN, 2) == 3 * trial
-
-
-def test_the_memory_that_is_needed_is_that_of_who_runs_at_the_same_time():
-    one = judging_bytes(PLAN)
-    assert one >= PLAN.peak_bytes + 4 * (4 << 20)
-    assert bytes_needed(PLAN, 0) == one
-    assert bytes_needed(PLAN, 0, contenders=3) == 3 * timing_bytes(PLAN) > one
-    # Weights are loaded while it is judged, and constructed while it is timed.
-    heavy = PLAN.model_copy(update={"parameters": 1 << 28})
-    assert bytes_needed(heavy, 0, contenders=1) == one + (2 << 30)
-    changing = PLAN.model_copy(update={"mutates": ["x"]})
-    assert timing_bytes(changing) - timing_bytes(PLAN) == 3 * (4 << 20)
-    large = PLAN.model_copy(update={"peak_bytes": 1 << 34})
-    # The reference in its own dtype and in float64, before the candidate runs.
-    assert bytes_needed(large, 1) > 3 * large.peak_bytes > judging_bytes(large)

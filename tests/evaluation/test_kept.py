@@ -41,7 +41,7 @@ class Maker:
 
 @pytest.fixture
 def kept():
-    kept = KeptTrials({"GPU-1": 10 << 20})
+    kept = KeptTrials({"GPU-1": 10 << 20}.__getitem__)
     yield kept
     kept.close()
 
@@ -78,12 +78,12 @@ async def test_who_waits_for_a_maker_does_something_else_meanwhile(kept):
 
     async def wait():
         await anyio.sleep(0.001)
-        return await kept.get("task", make, meanwhile)
+        return await kept.get("task", make, meanwhile=meanwhile)
 
-    first, second = await together(partial(kept.get, "task", make, meanwhile), wait)
+    first, second = await together(partial(kept.get, "task", make, meanwhile=meanwhile), wait)
     assert first is second
     assert done == [0]
-    await kept.get("task", make, meanwhile)
+    await kept.get("task", make, meanwhile=meanwhile)
     assert len(done) == 1
 
 
@@ -107,37 +107,54 @@ async def test_those_that_a_candidate_told_of_or_used_often_are_drawn_anew(kept)
     assert make.before is make.made[1]
 
 
-async def test_the_oldest_in_one_memory_go_when_that_is_full_but_never_the_latest(kept):
+async def test_the_oldest_in_one_memory_go_when_that_is_full(kept):
     on_gpu, on_host = Maker("GPU-1", 6 << 20), Maker(size=HOST_BYTES)
     await kept.get("host", on_host)
-    await kept.get("one", on_gpu)
-    await kept.get("two", on_gpu)
-    assert ("one" in kept, "two" in kept, "host" in kept) == (False, True, True)
-    assert on_gpu.made[0].closed
-    assert not on_gpu.made[1].closed
+    for what in ("one", "two", "three"):
+        await kept.get(what, on_gpu, gpu="GPU-1")
+    # What is about to be used counts where its users wait for memory; of the others one is within what may be kept.
+    assert [what for what in ("one", "two", "three", "host") if what in kept] == ["two", "three", "host"]
+    assert [made.closed for made in on_gpu.made] == [True, False, False]
+    kept.tidy("GPU-1")
+    assert "two" not in kept
+    await kept.get("large", Maker("GPU-1", 11 << 20), gpu="GPU-1")
+    kept.tidy("GPU-1")
+    assert "large" in kept  # the latest stay
+    assert "three" not in kept
+
+
+async def test_there_is_room_before_some_are_made(kept):
+    await kept.get("large", Maker("GPU-1", 11 << 20), gpu="GPU-1")
+    there = []
+
+    async def make(_):
+        there.append("large" in kept)
+        return await small(None)
+
+    small = Maker("GPU-1")
+    await kept.get("small", make, gpu="GPU-1")
+    assert there == [False]
 
 
 async def test_those_in_use_stay_when_memory_is_full(kept):
     """They take it all the same, and whoever uses them next would have them made again."""
     first, second, third = (Maker("GPU-1", size=6 << 20) for _ in range(3))
-    trials = await kept.get("first", first)
+    trials = await kept.get("first", first, gpu="GPU-1")
     with trials.used():
-        await kept.get("second", second)
-        assert "first" in kept
-        await kept.get("third", third)
-        assert "second" not in kept
-        assert await kept.get("first", first) is trials
+        await kept.get("second", second, gpu="GPU-1")
+        await kept.get("third", third, gpu="GPU-1")
+        assert ("first" in kept, "second" in kept) == (True, True)
+        assert await kept.get("first", first, gpu="GPU-1") is trials
+        assert ("first" in kept, "second" in kept, "third" in kept) == (True, False, True)
     assert len(first.made) == 1
-    await kept.get(
-        "first", first
-    )  # used no more: found again, they are the latest, and the others are too many
+    kept.tidy("GPU-1")  # in use no more: they are the latest, and the others are too many
     assert "third" not in kept
     assert not kept.several("GPU-1")
 
 
 async def test_those_in_use_are_closed_when_their_users_are_done(kept):
     make = Maker("GPU-1")
-    trials = await kept.get("task", make)
+    trials = await kept.get("task", make, gpu="GPU-1")
     file = trials.trials[0].inputs.file
     with trials.used():
         kept.forget_gpu("GPU-1")

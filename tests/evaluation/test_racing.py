@@ -12,7 +12,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.compilation import Built
 from adaexplore_mcp.evaluation.definition import Definition, Plan
 from adaexplore_mcp.evaluation.devices import Gpu
-from adaexplore_mcp.evaluation.gpu_memory import timing_bytes
+from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.racing import Race, Racing
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing.baselines import baseline
@@ -27,6 +27,7 @@ TASK = Definition(format="kernelbench", files={"task.py": "class Model: ..."}, e
 PLAN = Plan(workload=Workload(name="default"))
 CEILINGS = Ceilings(4e12, {}, 30.0, 1.3)
 RIGHT = Outcome(summary="Correct.", status="correct")
+NEEDS = Needs(7 << 20)
 FULL = DeviceFullError("12 of 10240 MiB are free")
 
 
@@ -51,7 +52,7 @@ class World:
                 return world.ready
 
             async def workload(self, *_, **given):
-                world.asked.append((given["needed_bytes"], given["ready"]))
+                world.asked.append((given["needs"].own_bytes, given["ready"]))
                 if isinstance(end := next(world.ends), Exception):
                     raise end
                 return end
@@ -65,7 +66,9 @@ class World:
         self.racing = Racing(
             SimpleNamespace(properties=self.properties),
             None,
-            SimpleNamespace(gpu_trials=lambda *_: None, make_room=self.make_room),
+            SimpleNamespace(
+                gpu_trials=lambda *_: None, make_room=self.make_room, timing_needs=lambda *_: NEEDS
+            ),
             definition=TASK,
             race=Race([baseline("eager", TASK)], "quick"),
             candidate=Candidate(b"", "kernelbench", "ModelNew", Policy()),
@@ -116,7 +119,7 @@ async def test_what_cannot_be_made_ready_at_once_is_made_ready_later(monkeypatch
     world = World(monkeypatch, seen, prepares=error)
     await world.begin()
     assert await world.times() is seen
-    assert world.asked == [(timing_bytes(PLAN), None)]
+    assert world.asked == [(NEEDS.own_bytes, None)]
     await world.racing.close()
 
 
@@ -131,7 +134,7 @@ async def test_who_finds_too_little_memory_is_timed_without_neighbours(monkeypat
     seen = WorkloadTimes("default")
     world = World(monkeypatch, FULL, seen)
     assert await world.times() is seen
-    assert [needed for needed, _ in world.asked] == [timing_bytes(PLAN), GPU.memory_bytes]
+    assert [needed for needed, _ in world.asked] == [NEEDS.own_bytes, GPU.memory_bytes]
     assert world.seen == ["room"]
 
 

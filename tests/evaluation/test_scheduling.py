@@ -18,6 +18,11 @@ from adaexplore_mcp.evaluation.scheduling import LEAVING, Devices
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def _seventy_of_a_hundred(monkeypatch):
+    monkeypatch.setattr(scheduling, "MEMORY_SHARE", 0.7)
+
+
 def gpu(position):
     # Not the first two of the machine: index and label differ.
     return Gpu(position + 2, f"GPU-{position}000", "NVIDIA H200", 100, (9, 0), position=position)

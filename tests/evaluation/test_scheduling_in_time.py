@@ -1,6 +1,7 @@
 """Who waits for a GPU, and for how long: scenes and random worlds under a clock that jumps to what happens next."""
 
 import itertools
+import math
 import random
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
@@ -14,7 +15,7 @@ from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.scheduling import GIVE_WAY_S, MEMORY_SHARE, NOT_AGAIN_S, PASSED_S, Devices
 
 ROOM = 100
-GPU = Gpu(0, "GPU-0", "NVIDIA H200", round(ROOM / MEMORY_SHARE), (9, 0))
+GPU = Gpu(0, "GPU-0", "NVIDIA H200", math.ceil(ROOM / MEMORY_SHARE), (9, 0))
 
 
 class Lock:

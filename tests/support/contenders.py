@@ -8,6 +8,7 @@ from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.conversation import NumericsReport
 from adaexplore_mcp.evaluation.definition import Plan
 from adaexplore_mcp.evaluation.devices import Condition, Gpu
+from adaexplore_mcp.evaluation.gpu_memory import Needs
 from adaexplore_mcp.evaluation.scheduling import LEAVING, Devices
 from adaexplore_mcp.evaluation.timeline import Timeline
 from adaexplore_mcp.evaluation.timing import benchmark
@@ -152,7 +153,7 @@ class Bench:
             contenders[0],
             contenders[1:],
             built=built or {},
-            needed_bytes=1 << 20,
+            needs=Needs(1 << 20),
             alpha=0.05,
             doubted=doubted,
         )

@@ -151,7 +151,7 @@ class Benchmark:
         baselines: Sequence[Contender],
         *,
         built: Mapping[str, Built],
-        needed_bytes: int,
+        needs: Needs,
         alpha: float,
         doubted: Callable[[WorkloadTimes], bool] = lambda _: False,
         ready: Ready | None = None,
@@ -164,7 +164,7 @@ class Benchmark:
             candidate: What is timed.
             baselines: Against what.
             built: Those that were compiled ahead, by name.
-            needed_bytes: GPU memory that one process takes.
+            needs: GPU memory that all of them take, side by side, and their inputs.
             alpha: Error allowed of each interval.
             doubted: Tells whether times are too short to be believed that the judge's clock does not bear out.
             ready: Who was made ready before; ended here.
@@ -177,9 +177,8 @@ class Benchmark:
         begin = self._timeline.begin
         try:
             if ready is None:
-                everybody = needed_bytes * (1 + len(baselines))
                 async with self._devices.use(
-                    self._gpu.label, needs=Needs(everybody), report=begin, mark=self._timeline.mark
+                    self._gpu.label, needs=needs, report=begin, mark=self._timeline.mark
                 ) as place:
                     begin("running the reference")
                     trials = await trials_on(place)
@@ -190,7 +189,7 @@ class Benchmark:
                             candidate,
                             baselines,
                             built=built,
-                            needed_bytes=needed_bytes,
+                            needs=needs,
                             place=place,
                         )
             times, sides = ready.times, ready.sides
@@ -219,7 +218,7 @@ class Benchmark:
         baselines: Sequence[Contender],
         *,
         built: Mapping[str, Built],
-        needed_bytes: int,
+        needs: Needs,
         place: Place,
     ) -> Ready:
         """Make everybody ready beside others, at a place on the GPU that the caller holds; see `workload`.
@@ -245,7 +244,7 @@ class Benchmark:
             await self._side_by_side(self._first_calls, contenders, sides, times)
             if ready.complete:
                 ready.processes.push_async_exit(stack.pop_all())
-                await ready.memory.enter_async_context(place.reserved(Needs(needed_bytes * len(contenders))))
+                await ready.memory.enter_async_context(place.reserved(needs))
         return ready
 
     @staticmethod
