@@ -6,7 +6,8 @@
 
 KERNELS and TASKS as for `published_kernels.py`. Each kernel's task is registered, then the kernel is judged and timed, then so
 many edits of it are, on the task that is warm now, and a copy that does not compile. With `--ahead` all tasks are registered before
-the clock starts, as the task of a search is. What took how long is read from the receipts. With `--harness`, the output of `reference_harness.py`, the ratios to it are printed. What is in the output file
+the clock starts, as the task of a search is. What took how long is read from the receipts; `--trips` adds whom the server asked for what,
+and how long it waited. With `--harness`, the output of `reference_harness.py`, the ratios to it are printed. What is in the output file
 already is not done again, so a run that was cut short goes on where it stopped.
 """
 
@@ -25,6 +26,7 @@ import anyio
 from batch import Row, rows_of, work_through
 from gpu_use import alone_s, overlaps, spans
 from published_kernels import found, sampled
+from round_trips import Trips, counted, table_of_trips
 
 from adaexplore_mcp.errors import AdaExploreError
 from adaexplore_mcp.memory_store.records import from_json
@@ -338,21 +340,27 @@ def main() -> None:
     parser.add_argument("--ahead", action="store_true", help="register all tasks before the clock starts")
     parser.add_argument("--broken", action="store_true", help="then a copy that does not compile")
     parser.add_argument("--device", default="")
+    parser.add_argument("--trips", action="store_true", help="print what was waited for, too")
     parser.add_argument("--table", action="store_true", help="measure nothing, print the table")
     parser.add_argument("--harness", type=Path, help="output of reference_harness.py to compare with")
     parser.add_argument("--out", default="throughput.jsonl")
     arguments = parser.parse_args()
+    before = len(rows_of(Path(arguments.out)))
+    trips: Trips = {}
     try:
         if not arguments.table:
-            anyio.run(run, arguments)
+            with counted() if arguments.trips else contextlib.nullcontext(trips) as trips:
+                anyio.run(run, arguments)
     finally:
-        for row in rows_of(Path(arguments.out)):
+        rows = rows_of(Path(arguments.out))
+        print(*table_of_trips(trips, sum(len(row["runs"]) for row in rows[before:])), sep="\n")
+        for row in rows:
             for each in (row["runs"][0].get("timing") or {}).get("speedups", []):
                 print(
                     f"{row['name']:10} {each['speedup']:8.3f} ({each['low']:.3f} to {each['high']:.3f}) {each['conclusion']}"
                 )
         print(
-            *table(rows_of(Path(arguments.out)), rows_of(arguments.harness) if arguments.harness else []),
+            *table(rows, rows_of(arguments.harness) if arguments.harness else []),
             sep="\n",
         )
 

@@ -3,17 +3,18 @@
 The server holds descriptors of both and looks into neither; memory of a GPU is copied by its judge.
 """
 
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
+import anyio
 import anyio.to_thread
 
 from adaexplore_mcp.errors import TaskError
 from adaexplore_mcp.evaluation.channel import Message
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.memfiles import copy_file, empty_file, refill, seal
+from adaexplore_mcp.evaluation.memory import Memory, new_id
 from adaexplore_mcp.evaluation.pool import Role, WorkerPool
 from adaexplore_mcp.evaluation.session import NoRoomError, Session
 from adaexplore_mcp.evaluation.trials import Attachment
@@ -43,7 +44,7 @@ class Buffers(Protocol):
         """Run a reference's process that uses this memory."""
         ...
 
-    async def judge(self, body: Mapping[str, Any], descriptors: Sequence[int]) -> Message:
+    async def judge(self, body: Mapping[str, Any], memories: Sequence[Memory]) -> Message:
         """Ask the judge of this memory.
 
         Raises:
@@ -51,19 +52,23 @@ class Buffers(Protocol):
         """
         ...
 
-    async def copy(self, source: Attachment) -> int:
-        """Return the descriptor of memory with the same content."""
+    async def copy(self, source: Attachment) -> Memory:
+        """Return memory with the same content, to be given up by `drop`."""
         ...
 
-    async def refill(self, target: int, source: Attachment) -> None:
+    async def refill(self, target: Memory, source: Attachment) -> None:
         """Put the content of one memory into another of the same size, at the same addresses of whoever has it mapped."""
         ...
 
-    def outputs(self, room: int) -> AbstractAsyncContextManager[int]:
-        """Give the descriptor of memory for the outputs of one call, with room for that many bytes."""
+    def drop(self, memory: Memory) -> None:
+        """Give up memory that `copy` made."""
         ...
 
-    def settled(self, descriptor: int) -> bool:
+    def outputs(self, room: int) -> AbstractAsyncContextManager[Memory]:
+        """Give memory for the outputs of one call, with room for that many bytes."""
+        ...
+
+    def settled(self, memory: Memory) -> bool:
         """Make sure that nobody changes outputs while they are judged; False if somebody still can."""
         ...
 
@@ -87,32 +92,36 @@ class HostBuffers:
         """Run a reference's process; see `Buffers`."""
         return self._pool.session("reference", "interpret")
 
-    async def judge(self, body: Mapping[str, Any], descriptors: Sequence[int]) -> Message:
+    async def judge(self, body: Mapping[str, Any], memories: Sequence[Memory]) -> Message:
         """Ask the judge of memory files."""
-        return await self._pool.judge(body, descriptors)
+        return await self._pool.judge(body, [each.file for each in memories])
 
-    async def copy(self, source: Attachment) -> int:
+    async def copy(self, source: Attachment) -> Memory:
         """Copy a file; see `Buffers`."""
         assert source.file is not None
-        return await anyio.to_thread.run_sync(copy_file, source.file)
+        return Memory(await anyio.to_thread.run_sync(copy_file, source.file))
 
-    async def refill(self, target: int, source: Attachment) -> None:
+    async def refill(self, target: Memory, source: Attachment) -> None:
         """Write into a file; see `Buffers`."""
         assert source.file is not None
-        await anyio.to_thread.run_sync(refill, target, source.file)
+        await anyio.to_thread.run_sync(refill, target.file, source.file)
+
+    def drop(self, memory: Memory) -> None:
+        """Close a file."""
+        memory.close()
 
     @asynccontextmanager
-    async def outputs(self, room: int) -> AsyncIterator[int]:  # noqa: ARG002 - a file grows
+    async def outputs(self, room: int) -> AsyncIterator[Memory]:  # noqa: ARG002 - a file grows
         """Give an empty file."""
-        file = empty_file()
+        memory = Memory(empty_file())
         try:
-            yield file
+            yield memory
         finally:
-            os.close(file)
+            memory.close()
 
-    def settled(self, descriptor: int) -> bool:
+    def settled(self, memory: Memory) -> bool:
         """Seal the file; False while its writer keeps it mapped."""
-        return seal(descriptor)
+        return seal(memory.file)
 
     def close(self) -> None:
         """Do nothing: nothing is kept."""
@@ -120,6 +129,8 @@ class HostBuffers:
 
 class GpuBuffers:
     """Memory of a GPU, made by its judge: a descriptor exposes nothing but the one allocation.
+
+    As long as a candidate runs, the judge keeps mapped what it is asked about, which takes longer than most answers.
 
     Args:
         pool: Worker processes.
@@ -130,11 +141,22 @@ class GpuBuffers:
         self._pool = pool
         self.gpu: Gpu | None = gpu
         self._gpu = gpu
-        self._outputs: tuple[int, int] | None = None
+        self._outputs: tuple[Memory, int] | None = None
+        self._lease = ""
+        self._closed: list[str] = []
 
-    def candidate(self) -> AbstractAsyncContextManager[Session]:
+    @asynccontextmanager
+    async def candidate(self) -> AsyncIterator[Session]:
         """Run a candidate's process on the GPU; see `Buffers`."""
-        return self._session("gpu_candidate")
+        async with self._session("gpu_candidate") as session:
+            self._lease = new_id()
+            try:
+                yield session
+            finally:
+                lease, self._lease = self._lease, ""
+                self._closed.clear()
+                with anyio.CancelScope(shield=True):
+                    await self._pool.release(lease, self._gpu)
 
     def reference(self) -> AbstractAsyncContextManager[Session]:
         """Run a reference's process on the GPU; see `Buffers`."""
@@ -148,9 +170,13 @@ class GpuBuffers:
         except NoRoomError as error:
             raise DeviceFullError(str(error)) from error
 
-    async def judge(self, body: Mapping[str, Any], descriptors: Sequence[int]) -> Message:
+    async def judge(self, body: Mapping[str, Any], memories: Sequence[Memory]) -> Message:
         """Ask the judge of the GPU; see `Buffers`."""
-        message = await self._pool.judge(body, descriptors, gpu=self._gpu)
+        if self._lease:
+            names = [each.name for each in memories]
+            body = {**body, "lease": self._lease, "names": names, "closed": list(self._closed)}
+            self._closed.clear()
+        message = await self._pool.judge(body, [each.file for each in memories], gpu=self._gpu)
         if (full := message.body.get("out_of_memory")) is not None:
             raise DeviceFullError(f"{full['free'] >> 20} of {full['total'] >> 20} MiB are free")
         if "malformed" in message.body and body["op"] in {"copy", "refill", "make"}:
@@ -158,34 +184,39 @@ class GpuBuffers:
             raise TaskError(msg, "Register the operation alone, without code that touches its process.")
         return message
 
-    async def copy(self, source: Attachment) -> int:
+    async def copy(self, source: Attachment) -> Memory:
         """Have the judge copy memory; see `Buffers`."""
-        assert source.file is not None
-        return await self._made({"op": "copy", "size": source.message["size"]}, source.files)
+        return await self._made({"op": "copy", "size": source.message["size"]}, source.memories)
 
-    async def refill(self, target: int, source: Attachment) -> None:
+    async def refill(self, target: Memory, source: Attachment) -> None:
         """Have the judge copy into memory; see `Buffers`."""
-        await self.judge({"op": "refill", "size": source.message["size"]}, [target, *source.files])
+        await self.judge({"op": "refill", "size": source.message["size"]}, [target, *source.memories])
 
-    async def _made(self, body: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-        descriptor = (await self.judge(body, descriptors)).take_descriptor()
+    def drop(self, memory: Memory) -> None:
+        """Close memory, and have the judge unmap it when it is asked next."""
+        memory.close()
+        self._closed.append(memory.name)
+
+    async def _made(self, body: Mapping[str, Any], memories: Sequence[Memory]) -> Memory:
+        name = new_id()
+        descriptor = (await self.judge({**body, "name": name}, memories)).take_descriptor()
         assert descriptor is not None
-        return descriptor
+        return Memory(descriptor, name)
 
     @asynccontextmanager
-    async def outputs(self, room: int) -> AsyncIterator[int]:
+    async def outputs(self, room: int) -> AsyncIterator[Memory]:
         """Give the same memory for every call: the judge takes a copy of what was written, and overwrites it."""
         if self._outputs is None or self._outputs[1] != room:
             self.close()
             self._outputs = await self._made({"op": "make", "size": room}, []), room
         yield self._outputs[0]
 
-    def settled(self, descriptor: int) -> bool:  # noqa: ARG002 - the judge takes a copy
+    def settled(self, memory: Memory) -> bool:  # noqa: ARG002 - the judge takes a copy
         """Return True: the judge compares a copy of its own."""
         return True
 
     def close(self) -> None:
         """Close the memory for outputs."""
         if self._outputs is not None:
-            os.close(self._outputs[0])
+            self.drop(self._outputs[0])
             self._outputs = None

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from adaexplore_mcp.evaluation.claims import (
     texts,
 )
 from adaexplore_mcp.evaluation.judging import Judging, Mismatch, check_entries, other_layout, room_for
+from adaexplore_mcp.evaluation.memory import Memory
 from adaexplore_mcp.evaluation.scheduling import Place
 from adaexplore_mcp.evaluation.session import EndReport, Session
 from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet, Weights
@@ -166,7 +166,7 @@ class Conversation:
         self.seen = seen
         self.timeout_s = setting.timeout_s
         self.report = setting.report
-        self.slots: dict[int, tuple[Trial, int]] = {}
+        self.slots: dict[int, tuple[Trial, Memory | None]] = {}
         self.lanes = "nan"
         self.first_programs: dict[int, int] = {}
         self.least_programs: dict[int, int] = {}
@@ -197,9 +197,9 @@ class Conversation:
 
     def close(self) -> None:
         """Close the memory that the candidate shared."""
-        for _, file in self.slots.values():
-            if file >= 0:
-                os.close(file)
+        for _, memory in self.slots.values():
+            if memory is not None:
+                self.buffers.drop(memory)
         self.slots.clear()
         self.buffers.close()
 
@@ -297,21 +297,21 @@ class Conversation:
         """Tell whether another call is likely to end within the limit."""
         return self.now + factor * self.longest_call_s + 0.05 < self.calls_end
 
-    async def _put(self, trial: Trial, slot: int) -> int | None:
+    async def _put(self, trial: Trial, slot: int) -> Memory | None:
         """Put a trial's inputs into a slot: at the addresses used before, where the layout is the same."""
-        known = self.slots.get(slot)
-        if known is not None and same_layout(known[0], trial):
-            if trial.inputs.file is not None:
-                await self.buffers.refill(known[1], trial.inputs)
-            self.slots[slot] = trial, known[1]
-            return None if known[1] < 0 else known[1]
-        file = -1 if trial.inputs.file is None else await self.buffers.copy(trial.inputs)
-        if known is not None and known[1] >= 0:
-            os.close(known[1])
-        self.slots[slot] = trial, file
-        files = [] if file < 0 else [file]
+        before, memory = self.slots.get(slot, (None, None))
+        if before is not None and same_layout(before, trial):
+            if memory is not None:
+                await self.buffers.refill(memory, trial.inputs)
+            self.slots[slot] = trial, memory
+            return memory
+        made = None if trial.inputs.file is None else await self.buffers.copy(trial.inputs)
+        if memory is not None:
+            self.buffers.drop(memory)
+        self.slots[slot] = trial, made
+        files = [] if made is None else [made.file]
         await self._ask("slot", files, slot=slot, inputs=trial.inputs.message, timeout_s=self.timeout_s)
-        return None if file < 0 else file
+        return made
 
     async def _call(
         self,
@@ -338,10 +338,10 @@ class Conversation:
             left = min(left, limit_s + 1.0)
         started = self.now
         room = room_for(trial)
-        async with self.buffers.outputs(room) as file:
+        async with self.buffers.outputs(room) as memory:
             answer = await self._ask(
                 "call",
-                [file] if tape is None else [file, tape],
+                [memory.file] if tape is None else [memory.file, tape],
                 slot=slot,
                 taped=tape is not None,
                 poison=poison,
@@ -366,7 +366,7 @@ class Conversation:
             self._take_findings(answer)
             # First what says where the fault is; the numbers only say that there is one.
             self._fatal_findings(name or trial.name)
-            await self._judge(trial, answer, file, name=name or trial.name, poison=poison, inputs=inputs)
+            await self._judge(trial, answer, memory, name=name or trial.name, poison=poison, inputs=inputs)
         self.programs_run = number(answer, "programs_run")
         if config is None and not (tune or omit):
             self._count(trial, self.programs_run)
@@ -393,10 +393,10 @@ class Conversation:
             return
         name = "the outputs of the first call, after later calls"
         room = room_for(first)
-        async with self.buffers.outputs(room) as file:
-            answer = await self._ask("again", [file], room=room, timeout_s=self.timeout_s)
+        async with self.buffers.outputs(room) as memory:
+            answer = await self._ask("again", [memory.file], room=room, timeout_s=self.timeout_s)
             try:
-                await self._judge(first, answer, file, name=name, later=True)
+                await self._judge(first, answer, memory, name=name, later=True)
             except Decided:
                 found = self.seen.mismatch
                 if found is not None and found.check in OVERWRITTEN:
@@ -410,12 +410,13 @@ class Conversation:
         state = self.trials.states[weights]
         await self._construct(self.trials.construct_seed, self.trials.init)
         # A copy on a GPU, where memory cannot be sealed: no other candidate is to see what this one does to it.
-        files = state.files if self.interpreted else [await self.buffers.copy(state)]
+        copy = None if self.interpreted else await self.buffers.copy(state)
+        files = state.files if copy is None else [copy.file]
         try:
             answer = await self._ask("weights", files, state=state.message, timeout_s=self.timeout_s)
         finally:
-            if not self.interpreted:
-                os.close(files[0])
+            if copy is not None:
+                self.buffers.drop(copy)
         self.seen.stage = "run"
         self.weights = weights
         return texts(answer, "unloaded", 120)
@@ -424,15 +425,15 @@ class Conversation:
         self,
         trial: Trial,
         answer: Mapping[str, Any],
-        file: int,
+        memory: Memory,
         *,
         name: str,
         poison: str = "",
-        inputs: int | None = None,
+        inputs: Memory | None = None,
         later: bool = False,
     ) -> None:
         found = await self.judging.judge(
-            trial, answer, file, name=name, poison=poison, inputs=inputs, later=later
+            trial, answer, memory, name=name, poison=poison, inputs=inputs, later=later
         )
         if isinstance(found, Mismatch):
             self._decide(found)

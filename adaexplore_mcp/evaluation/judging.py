@@ -11,6 +11,7 @@ from adaexplore_mcp.evaluation.buffers import Buffers
 from adaexplore_mcp.evaluation.candidates import Candidate
 from adaexplore_mcp.evaluation.claims import quoted, text
 from adaexplore_mcp.evaluation.definition import bytes_per_element
+from adaexplore_mcp.evaluation.memory import Memory
 from adaexplore_mcp.evaluation.trials import MOST_OUTPUTS, Audit, Trial, TrialSet
 from adaexplore_mcp.evaluation.wire import FrameError
 from adaexplore_mcp.models import Policy
@@ -66,11 +67,11 @@ class Judging:
         self,
         trial: Trial,
         answer: Mapping[str, Any],
-        file: int,
+        memory: Memory,
         *,
         name: str,
         poison: str = "",
-        inputs: int | None = None,
+        inputs: Memory | None = None,
         later: bool = False,
     ) -> Mismatch | Mapping[str, Any]:
         """Judge what one call returned.
@@ -78,7 +79,7 @@ class Judging:
         Args:
             trial: What it was called with.
             answer: What the candidate's process says of its outputs.
-            file: Their bytes; sealed here, so that nobody changes them while they are judged.
+            memory: Their bytes; sealed here, so that nobody changes them while they are judged.
             name: What was special about this call.
             poison: With what fresh memory was filled during it.
             inputs: The inputs as they are after the call; None to leave them out.
@@ -93,16 +94,16 @@ class Judging:
             DeviceFullError: The GPU has too little memory left to compare.
         """
         got = _in_order(check_entries(answer.get("outputs")), trial.expected.message)
-        if not self._buffers.settled(file):
+        if not self._buffers.settled(memory):
             return Mismatch(
                 "outputs_kept_writable", name, {"detail": "its outputs stayed mapped for writing"}
             )
         if (found := self._described(trial, answer, got, name)) is not None:
             return found
-        if self._buffers.gpu is None and os.fstat(file).st_size > _described_bytes(got) + PADDING:
+        if self._buffers.gpu is None and os.fstat(memory.file).st_size > _described_bytes(got) + PADDING:
             raise FrameError("more bytes than its outputs have")
         changing = frozenset(self._trials.aliases) if later else frozenset()
-        reply = await self._compare(trial, got, file, inputs=inputs, poison=poison, left_out=changing)
+        reply = await self._compare(trial, got, memory, inputs=inputs, poison=poison, left_out=changing)
         if changed := reply.pop("changed"):
             first = changed[0]
             if first.get("behind"):
@@ -118,7 +119,7 @@ class Judging:
             return found
         if reply["passed"]:
             return reply
-        if (other := await self._stale(trial, got, file)) is not None:
+        if (other := await self._stale(trial, got, memory)) is not None:
             detail = f"it returned what belongs to another call ({other.name}): a cached or stale result"
             return Mismatch("stale_output", name, {**reply, "detail": detail})
         return Mismatch(str(reply["check"]), name, reply, solid=reply["check"] in SOLID_CHECKS)
@@ -127,19 +128,20 @@ class Judging:
         self,
         trial: Trial,
         got: Sequence[Mapping[str, Any]],
-        file: int,
+        memory: Memory,
         *,
-        inputs: int | None = None,
+        inputs: Memory | None = None,
         poison: str = "",
         left_out: frozenset[str] = frozenset(),
     ) -> dict[str, Any]:
         def compared(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             return [entry for entry in entries if "plain" not in entry and entry["path"] not in left_out]
 
-        files = [*trial.expected.files, file]
-        look = inputs is not None and trial.inputs.file is not None
-        if look:
-            files += [*trial.inputs.files, int(inputs or 0)]
+        memories = [*trial.expected.memories, memory]
+        look = False
+        if inputs is not None and trial.inputs.file is not None:
+            look = True
+            memories += [*trial.inputs.memories, inputs]
         message = await self._buffers.judge(
             {
                 "op": "compare",
@@ -154,7 +156,7 @@ class Judging:
                 "poison": poison,
                 "yardsticks": trial.yardsticks,
             },
-            files,
+            memories,
         )
         reply = message.body
         if "malformed" in reply:
@@ -165,7 +167,7 @@ class Judging:
         trial.yardsticks |= reply.pop("yardsticks")
         return reply
 
-    async def _stale(self, trial: Trial, got: Sequence[Mapping[str, Any]], file: int) -> Trial | None:
+    async def _stale(self, trial: Trial, got: Sequence[Mapping[str, Any]], memory: Memory) -> Trial | None:
         """Return the trial whose expected output this is, if it is another one's."""
         if self._trials.mutated:
             return None
@@ -173,7 +175,7 @@ class Judging:
             same = other is trial or expects_the_same(other, trial)
             if same:
                 continue
-            reply = await self._compare(other, got, file)
+            reply = await self._compare(other, got, memory)
             # A wide tolerance passes much: what was cached is the other result to the last digits.
             # And what zeros or one number pass for as well is no result that somebody kept.
             telling = not (reply["zeros_would_pass"] or reply["mean_would_pass"])
@@ -270,7 +272,7 @@ async def audit(buffers: Buffers, trial: Trial, policy: Policy, accumulation: in
         "rule": rule_of(policy),
         "accumulation": accumulation,
     }
-    reply = (await buffers.judge(request, [trial.expected.file, *trial.inputs.files])).body
+    reply = (await buffers.judge(request, [*trial.expected.memories, *trial.inputs.memories])).body
     if "malformed" in reply:
         msg = f"The reference's outputs cannot be compared: {reply['malformed']}."
         raise TaskError(msg, "Return tensors of a dtype that torch can convert to float64 on the CPU.")

@@ -492,10 +492,7 @@ class WorkerPool:
             try:
                 async with self._judging[role]:
                     channel = await self._trusted(await self.workers(), role)
-                    # Shielded: a reply left unread would answer the next request.
-                    with anyio.CancelScope(shield=True), anyio.fail_after(JUDGE_S):
-                        await channel.send(body, descriptors)
-                        return await channel.receive()
+                    return await _asked(channel, body, descriptors)
             except (TimeoutError, WorkerLostError, FrameError) as error:
                 if channel is not None:
                     await self._forget(role, channel)
@@ -503,6 +500,27 @@ class WorkerPool:
                     msg = f"The judge gave no answer: {error or f'none within {JUDGE_S:g} s'}."
                     raise WorkerLostError(msg) from error
         raise AssertionError("unreachable")
+
+    async def release(self, lease: str, gpu: Gpu) -> None:
+        """Have a GPU's judge unmap what it keeps for a lease; one that was lost keeps nothing."""
+        role = _judge_of(gpu)
+        async with self._judging[role]:
+            workers = self._workers
+            if workers is None or role not in workers.ready:
+                return
+            channel = workers.parents[role]
+            try:
+                await _asked(channel, {"op": "release", "released": lease}, [])
+            except (TimeoutError, WorkerLostError, FrameError):
+                await self._forget(role, channel)
+
+
+async def _asked(channel: Channel, body: Mapping[str, Any], descriptors: Sequence[int]) -> Message:
+    """Ask a judge and wait for its answer, in any case: a reply left unread would answer the next request."""
+    with anyio.CancelScope(shield=True), anyio.fail_after(JUDGE_S):
+        await channel.send(body, descriptors)
+        return await channel.receive()
+    raise AssertionError("unreachable")
 
 
 def nodes_of(gpu: Gpu) -> list[str]:

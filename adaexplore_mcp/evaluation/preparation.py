@@ -368,7 +368,7 @@ class _Trials:
             TaskError: The reference's process describes what is not there.
         """
         request = {"op": "digest", "parts": parts, "size": size}
-        answer = (await self._buffers.judge(request, attachment.files)).body
+        answer = (await self._buffers.judge(request, attachment.memories)).body
         if "malformed" in answer:
             msg = f"The reference's process did not hand over what it computed: {answer['malformed']}."
             raise TaskError(msg, NO_TRICKS)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from adaexplore_mcp.evaluation.memory import Memory, new_id
+
 __all__ = [
     "MOST_OUTPUTS",
     "MOST_SAME",
@@ -67,11 +69,6 @@ MOST_SAME = 0.99
 a diagonal of 33 rows is 3 %, one computed element of 9,801 is no task."""
 
 
-def new_id() -> str:
-    """Return a name for a set of trials."""
-    return secrets.token_hex(8)
-
-
 @dataclass
 class Attachment:
     """A JSON part and the memory that belongs to it: a memory file, or memory of a GPU.
@@ -81,17 +78,24 @@ class Attachment:
         file: Its descriptor, owned; None without tensors.
         held: Bytes of GPU memory; 0 for a file.
         digests: Of the first bytes of its parts: equal ones mean equal contents.
+        name: Of the memory.
     """
 
     message: Any
     file: int | None
     held: int = 0
     digests: Sequence[str] = ()
+    name: str = field(default_factory=new_id)
 
     @property
     def files(self) -> list[int]:
         """Return the file as a list, to send along."""
         return [] if self.file is None else [self.file]
+
+    @property
+    def memories(self) -> list[Memory]:
+        """Return its memory as a list, to ask a judge about."""
+        return [] if self.file is None else [Memory(self.file, self.name)]
 
     @property
     def size(self) -> int:

@@ -5,10 +5,17 @@ import importlib
 import json
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
+import anyio
 import pytest
+
+from adaexplore_mcp.evaluation.devices import Gpu
+from adaexplore_mcp.evaluation.pool import WorkerPool
+from adaexplore_mcp.evaluation.scheduling import Devices
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 
@@ -153,6 +160,48 @@ def test_pieces_of_a_run_that_was_cut_short_add_up(script):
     later = [row | {"piece": 2} for row in rows(6, 0, "d")]
     lines = script("throughput").table([*rows(6, 0, "abc"), *later])
     assert lines[0] == "6 at a time, 4 kernels: 600 an hour (4 in 24 s), 4320 while all places are taken"
+
+
+@asynccontextmanager
+async def free(report):
+    yield
+
+
+@pytest.mark.anyio
+async def test_round_trips_are_counted_by_where_and_what(script, monkeypatch):
+    trips_module = script("round_trips")
+
+    async def asked(channel, body, descriptors):
+        await anyio.sleep(0.002)
+        return body["op"]
+
+    async def judge(self, body, descriptors, gpu=None):
+        return await trips_module.pool._asked(None, body, descriptors)
+
+    monkeypatch.setattr(trips_module.pool, "_asked", asked)
+    monkeypatch.setattr(WorkerPool, "judge", judge)
+    workers, gpu = object.__new__(WorkerPool), Gpu(0, "GPU-0", "stand-in", 1 << 37, (9, 0))
+    lock = SimpleNamespace(alone=free)
+    devices = Devices([gpu], {gpu.uuid: lock})
+    with trips_module.counted() as trips:
+        assert await workers.judge({"op": "compare"}, []) == "compare"
+        async with devices.alone(gpu, str):
+            await workers.judge({"op": "refill"}, [])
+        await workers.judge({"op": "refill"}, [])
+    await workers.judge({"op": "later"}, [])
+    assert {key: len(taken) for key, taken in trips.items()} == {
+        ("beside others", "judge: compare"): 1,
+        ("beside others", "judge answers: compare"): 1,
+        ("beside others", "judge: refill"): 1,
+        ("beside others", "judge answers: refill"): 1,
+        ("alone on the GPU", "judge: refill"): 1,
+        ("alone on the GPU", "judge answers: refill"): 1,
+    }
+    (title, first, *_) = trips_module.table_of_trips(
+        {("beside others", "a"): [0.5, 0.5], ("beside others", "b"): [2.0]}, 2
+    )
+    assert title.startswith("  round trips beside others")
+    assert first.split() == ["b", "0.5", "2000.0", "1.000"]
 
 
 def test_a_run_whose_tasks_were_registered_before_stands_by_itself(script):

@@ -172,9 +172,9 @@ class Side(Conversation):
     async def _judge_one(self) -> float:
         """Judge the outputs of one timed call; return the seconds for which they were late."""
         room = max(room_for(self.slots[slot][0]) for slot in self._slots)
-        async with self.buffers.outputs(room) as file:
+        async with self.buffers.outputs(room) as memory:
             started = time.monotonic()
-            answer = await self._ask("timed", [file], room=room, timeout_s=self.timeout_s)
+            answer = await self._ask("timed", [memory.file], room=room, timeout_s=self.timeout_s)
             late_s = time.monotonic() - started - EXPORT_S - room / EXPORT_BYTES_PER_S
             slot = int(number(answer, "slot"))
             if slot not in self._slots:
@@ -183,7 +183,7 @@ class Side(Conversation):
             self.seen.calls += 1
             # What a call changes by contract is not as that call left it: the next has had it since.
             left = None if self.trials.mutated else inputs
-            await self._judge(trial, answer, file, name="one of the timed calls", inputs=left)
+            await self._judge(trial, answer, memory, name="one of the timed calls", inputs=left)
         return max(0.0, late_s)
 
 

@@ -1,9 +1,10 @@
 """The judge: sees expected outputs, compares bytes, imports neither tasks nor candidates.
 
 A trusted, long-lived process: one for memory files, and one for each GPU. Each request carries the memory it is about by
-descriptor; nothing is kept between requests, so a judge that is lost is simply started again.
+descriptor; nothing that matters is kept between requests, so a judge that is lost is simply started again.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -28,11 +29,12 @@ from adaexplore_mcp.evaluation.workers.comparison import (
 )
 from adaexplore_mcp.evaluation.workers.cuda.ceilings import measure_ceilings
 from adaexplore_mcp.evaluation.workers.cuda.driver import context_error
+from adaexplore_mcp.evaluation.workers.cuda.kept import KeptSpace
 from adaexplore_mcp.evaluation.workers.cuda.memory import supported
 from adaexplore_mcp.evaluation.workers.cuda.properties import device_properties
 from adaexplore_mcp.evaluation.workers.cuda.start import start, use_device
 from adaexplore_mcp.evaluation.workers.forkserver import ForkServer
-from adaexplore_mcp.evaluation.workers.spaces import GUARD, HOST, DeviceSpace, Space
+from adaexplore_mcp.evaluation.workers.spaces import GUARD, HOST, Space
 from adaexplore_mcp.evaluation.workers.standin.memory import fill
 from adaexplore_mcp.evaluation.workers.tensors import DTYPES, as_bytes, decode, read_contiguous
 from adaexplore_mcp.evaluation.workers.totals import Totals
@@ -78,7 +80,7 @@ def serve_gpu(server: ForkServer, uuid: str) -> None:
     properties = {} if problem else device_properties()
     server.connection.send({"problem": problem, "properties": properties})
     if not problem:
-        _answer(server, Judge(DeviceSpace(), _fused()))
+        _answer(server, Judge(KeptSpace(), _fused()))
 
 
 def _fused() -> Totals:
@@ -99,7 +101,8 @@ def _answer(server: ForkServer, judge: "Judge") -> None:
         request, descriptors = received
         files: list[int] = []
         try:
-            reply, files = judge.operations[request["op"]](request, descriptors)
+            with judge.serving(request, descriptors):
+                reply, files = judge.operations[request["op"]](request, descriptors)
         except torch.OutOfMemoryError:
             reply = judge.no_memory()
         except MALFORMED as error:
@@ -133,8 +136,17 @@ class Judge:
             "copy": self.copy,
             "refill": self.refill,
             "trim": self.trim,
+            "release": self.release,
             "ceilings": self.ceilings,
         }
+
+    def serving(
+        self, request: Mapping[str, Any], descriptors: Sequence[int]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Answer one request: GPU memory that it names stays mapped for the next."""
+        if isinstance(self.space, KeptSpace):
+            return self.space.serving(request, descriptors)
+        return contextlib.nullcontext()
 
     def check_device(self) -> None:
         """End this process if its GPU context is broken: what it says of anything would be wrong, and another starts.
@@ -147,6 +159,8 @@ class Judge:
 
     def no_memory(self) -> dict[str, Any]:
         """Give back what is cached, and say how much memory the GPU has left."""
+        if isinstance(self.space, KeptSpace):
+            self.space.forget()
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         return {"out_of_memory": {"free": free, "total": total}}
@@ -174,6 +188,12 @@ class Judge:
         """Give back GPU memory that is cached, but for what comparisons need."""
         torch.cuda.empty_cache()
         torch.empty(SCRATCH_BYTES, dtype=torch.uint8, device="cuda")
+        return {}, []
+
+    def release(self, request: Mapping[str, Any], _: Sequence[int]) -> "Reply":
+        """Unmap what is kept for the lease that is `released`; GPU memory only."""
+        if isinstance(self.space, KeptSpace):
+            self.space.release(request["released"])
         return {}, []
 
     def ceilings(self, request: Mapping[str, Any], _: Sequence[int]) -> "Reply":
@@ -310,6 +330,7 @@ class Judge:
         if worst[1].passed and self.space.device == "cuda":
             for tensor in given:  # an output that is not written next time is not to be this one
                 tensor.reshape(-1).view(torch.uint8).fill_(GUARD)
+        self.space.settle()  # the next call may write there once it hears of this
         reply = {"output": worst[0], "changed": changed, **as_message(worst[1])}
         return reply | {"yardsticks": found_now}, []
 

@@ -152,7 +152,7 @@ class DeviceSpace:
         Raises:
             torch.OutOfMemoryError: The GPU has not that much left.
         """
-        made, descriptor = memory.allocate(size + self.guard)
+        made, descriptor = self._allocated(size + self.guard)
         return made.tensor().fill_(GUARD), descriptor
 
     def open(
@@ -166,7 +166,7 @@ class DeviceSpace:
         """Map GPU memory; see `Space.open`."""
         _check(extents, size)
         try:
-            opened = memory.open_memory(descriptor, size + self.guard)
+            opened = self._opened(descriptor, size + self.guard)
         except DriverError as error:
             msg = f"a descriptor is no GPU memory of {size} bytes: {error}"
             raise ValueError(msg) from error
@@ -175,6 +175,12 @@ class DeviceSpace:
     def settle(self) -> None:
         """Wait for the GPU."""
         torch.cuda.synchronize()
+
+    def _allocated(self, size: int) -> tuple[memory.DeviceMemory, int]:
+        return memory.allocate(size)
+
+    def _opened(self, descriptor: int, size: int) -> memory.DeviceMemory:
+        return memory.open_memory(descriptor, size)
 
 
 def _check(extents: list[tuple[int, int]], size: int) -> None:

@@ -2,13 +2,16 @@
 
 import json
 import os
+import weakref
 
 import pytest
 import torch
 
 from adaexplore_mcp.evaluation.workers import judge as module
+from adaexplore_mcp.evaluation.workers.cuda import memory
+from adaexplore_mcp.evaluation.workers.cuda.kept import KeptSpace
 from adaexplore_mcp.evaluation.workers.judge import Judge
-from adaexplore_mcp.evaluation.workers.spaces import GUARD, GUARD_BYTES, HostSpace
+from adaexplore_mcp.evaluation.workers.spaces import GUARD, GUARD_BYTES, HostSpace, file_bytes, map_file
 from adaexplore_mcp.evaluation.workers.tensors import copy_contiguous, decode, encode
 
 RULE = {"precision": "match", "atol": 0.0, "rtol": 0.0, "max_outlier_share": 0.0}
@@ -33,11 +36,38 @@ class GpuLike(GuardedSpace):
         return super().open(descriptor, extents, size, shared=True)
 
 
+class FileMemory:
+    """Stands for a mapping of GPU memory; maps a file."""
+
+    opened = 0
+
+    def __init__(self, descriptor, size):
+        FileMemory.opened += 1
+        self.size = memory.rounded(size)
+        self._bytes = map_file(descriptor, os.fstat(descriptor).st_size, shared=True)
+
+    def tensor(self, start=0, size=None):
+        return self._bytes[start:] if size is None else self._bytes[start : start + size]
+
+    @classmethod
+    def allocate(cls, size):
+        descriptor = file_bytes(size)
+        return cls(descriptor, size), descriptor
+
+
+class KeptLike(KeptSpace):
+    """A space that keeps mappings, of files."""
+
+    def settle(self):
+        """Do nothing: it is."""
+
+
 class Court:
     """A judge, and a trial y = 2 x of two inputs, of which one changes in place."""
 
-    def __init__(self):
-        self.judge = Judge(GpuLike())
+    def __init__(self, space):
+        self.judge = Judge(space)
+        self.closed = []
         self.x, self.state = torch.randn(100), torch.zeros(7)
         self.inputs = encode({"args": (self.x, self.state), "kwargs": {}}, space=GuardedSpace())
         for entry, name in zip(self.inputs.table, ("x", "state"), strict=True):
@@ -52,14 +82,21 @@ class Court:
         return descriptor, 4096
 
     def made(self, request, descriptors=()):
-        _, (descriptor,) = self.judge.operations[request["op"]](request, descriptors)
+        _, (descriptor,) = self.asked({**request, "name": "made"}, descriptors)
         return descriptor
+
+    def asked(self, request, descriptors=(), lease="ours"):
+        names = ["made" if each == getattr(self, "slot", None) else f"file {each}" for each in descriptors]
+        named = {"lease": lease, "names": names, "closed": self.closed}
+        with self.judge.serving(request | named, descriptors):
+            return self.judge.operations[request["op"]](request | named, descriptors)
 
     def entry(self, **fields):
         return {"path": "out", "dtype": "float32", "shape": [100], "start": 0, "wide": None, **fields}
 
     def compare(self, output, *, entries=None, **fields):
         request = {
+            "op": "compare",
             "expected": entries or [self.entry()],
             "expected_bytes": self.room,
             "got": [self.entry()],
@@ -72,13 +109,25 @@ class Court:
             "yardsticks": {},
             **fields,
         }
-        return self.judge.compare(request, [self.expected, output, self.inputs.file, self.slot])[0]
+        return self.asked(request, [self.expected, output, self.inputs.file, self.slot])[0]
 
 
 @pytest.fixture
-def court(monkeypatch):
+def _files_for_memory(monkeypatch):
     monkeypatch.setattr(module, "context_error", lambda: None)
-    return Court()
+    monkeypatch.setattr(memory, "granularity", lambda: 4096)
+    monkeypatch.setattr(memory, "open_memory", FileMemory)
+    monkeypatch.setattr(memory, "allocate", FileMemory.allocate)
+
+
+@pytest.fixture(params=[GpuLike, KeptLike])
+def court(_files_for_memory, request):
+    return Court(request.param())
+
+
+@pytest.fixture
+def keeper(_files_for_memory):
+    return Court(KeptLike())
 
 
 def test_what_passed_is_overwritten_so_that_it_is_not_taken_for_the_next_call(court):
@@ -114,14 +163,15 @@ def test_a_store_behind_an_input_is_seen(court):
 
 def test_a_slot_can_be_filled_with_other_values_at_the_same_addresses(court):
     other = encode({"args": (court.x + 1, court.state), "kwargs": {}}, space=GuardedSpace())
-    court.judge.refill({"size": other.size}, [court.slot, other.file])
+    court.asked({"op": "refill", "size": other.size}, [court.slot, other.file])
     assert torch.equal(court.given[0], court.x + 1)
 
 
 def test_equal_contents_have_equal_digests(court):
     request = {"parts": court.inputs.storages, "size": court.inputs.size}
     (one, other), (mine, _) = (
-        court.judge.digest(request, [file])[0]["digests"] for file in (court.inputs.file, court.slot)
+        court.asked(request | {"op": "digest"}, [file])[0]["digests"]
+        for file in (court.inputs.file, court.slot)
     )
     assert one == mine
     assert one != other
@@ -159,3 +209,79 @@ def test_what_an_output_is_measured_by_is_found_once(court, monkeypatch):
     second = court.compare(again, yardsticks=json.loads(json.dumps(first["yardsticks"])))
     assert second == first | {"yardsticks": {}}
     assert not second["passed"]
+
+
+# --- what a judge keeps mapped -----------------------------------------------------------------------------
+
+
+def opened(ask):
+    """Return what somebody is answered, and how often memory was mapped for that."""
+    before = FileMemory.opened
+    return ask(), FileMemory.opened - before
+
+
+def test_memory_is_mapped_once_for_all_requests_about_it(keeper):
+    output, _ = keeper.written([keeper.x * 2])
+    assert opened(lambda: keeper.compare(output)["passed"]) == (
+        True,
+        2,
+    )  # it has made the slot, of the inputs
+    os.pwrite(output, (keeper.x * 2).numpy().tobytes(), 0)
+    assert opened(lambda: keeper.compare(output)["passed"]) == (True, 0)
+    assert opened(lambda: keeper.compare(output)["passed"]) == (False, 0)  # it was overwritten, and read anew
+
+
+def test_memory_that_nobody_names_is_mapped_for_its_request_alone(keeper):
+    request = {"parts": keeper.inputs.storages, "size": keeper.inputs.size}
+    for _ in range(2):
+        assert opened(lambda: keeper.judge.digest(request, [keeper.inputs.file]))[1] == 1
+
+
+def test_what_is_closed_or_released_is_not_kept(keeper):
+    output, _ = keeper.written([keeper.x * 2])
+    keeper.compare(output)
+    leases = keeper.judge.space._leases
+    assert set(leases["ours"]) == {"made"} | {
+        f"file {file}" for file in (keeper.expected, output, keeper.inputs.file)
+    }
+    kept = weakref.ref(leases["ours"][f"file {output}"])
+    keeper.closed = [f"file {output}", "unknown"]
+    keeper.asked({"op": "digest", "parts": [], "size": keeper.inputs.size}, [keeper.inputs.file])
+    assert kept() is None
+    keeper.asked({"op": "release", "released": "ours"}, lease="")
+    assert not leases
+    keeper.closed = []
+    output, _ = keeper.written([keeper.x * 2])
+    assert keeper.compare(output)["passed"]
+
+
+def test_leases_keep_to_themselves(keeper):
+    request = {"op": "digest", "parts": keeper.inputs.storages, "size": keeper.inputs.size}
+    for lease in ("one", "other"):
+        assert opened(lambda lease=lease: keeper.asked(request, [keeper.inputs.file], lease))[1] == 1
+    keeper.asked({"op": "release", "released": "one"}, lease="")
+    assert opened(lambda: keeper.asked(request, [keeper.inputs.file], "other"))[1] == 0
+    assert opened(lambda: keeper.asked(request, [keeper.inputs.file], "one"))[1] == 1
+
+
+def test_a_size_that_memory_has_not_is_no_way_to_what_is_kept(keeper):
+    request = {"op": "digest", "parts": [], "size": keeper.inputs.size}
+    keeper.asked(request, [keeper.inputs.file])
+    assert opened(lambda: keeper.asked(request | {"size": 1 << 30}, [keeper.inputs.file]))[1] == 1
+
+
+def test_where_memory_is_short_nothing_is_kept(keeper, monkeypatch):
+    output, _ = keeper.written([keeper.x * 2])
+    keeper.compare(output)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 2))
+    assert keeper.judge.no_memory() == {"out_of_memory": {"free": 1, "total": 2}}
+    assert not keeper.judge.space._leases["ours"]
+
+
+def test_an_output_is_overwritten_before_anybody_hears_that_it_passed(keeper, monkeypatch):
+    output, _ = keeper.written([keeper.x * 2])
+    seen = []
+    monkeypatch.setattr(KeptLike, "settle", lambda _: seen.append(set(os.pread(output, 400, 0))))
+    keeper.compare(output)
+    assert seen == [{GUARD}]

@@ -25,6 +25,7 @@ __all__ = [
     "granularity",
     "open_memory",
     "persisting_bytes",
+    "rounded",
     "supported",
 ]
 
