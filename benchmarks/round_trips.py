@@ -1,7 +1,7 @@
 """What an evaluation's time goes into: who is asked for what, how often, and for how long it is waited for.
 
-`throughput.py --trips` prints it at its end. Times are what the server waits, so that of a judge asked by several at once holds
-its other answers, which stand in a line of their own.
+`throughput.py --trips` prints it at its end. Times are what the server waits: that for a judge asked by several at once holds its
+other answers, which stand in a line of their own, and that for a process the time for which it makes way.
 """
 
 import contextlib

@@ -148,13 +148,14 @@ class GpuBuffers:
     @asynccontextmanager
     async def candidate(self) -> AsyncIterator[Session]:
         """Run a candidate's process on the GPU; see `Buffers`."""
-        async with self._session("gpu_candidate") as session:
-            self._lease = new_id()
-            try:
+        try:
+            async with self._session("gpu_candidate") as session:
+                self._lease = new_id()
                 yield session
-            finally:
-                lease, self._lease = self._lease, ""
-                self._closed.clear()
+        finally:  # its process has ended, while a judge may have others to answer first
+            lease, self._lease = self._lease, ""
+            self._closed.clear()
+            if lease:
                 with anyio.CancelScope(shield=True):
                     await self._pool.release(lease, self._gpu)
 
@@ -172,11 +173,16 @@ class GpuBuffers:
 
     async def judge(self, body: Mapping[str, Any], memories: Sequence[Memory]) -> Message:
         """Ask the judge of the GPU; see `Buffers`."""
+        closed = list(self._closed)
         if self._lease:
-            names = [each.name for each in memories]
-            body = {**body, "lease": self._lease, "names": names, "closed": list(self._closed)}
-            self._closed.clear()
+            body = {
+                **body,
+                "lease": self._lease,
+                "names": [each.name for each in memories],
+                "closed": closed,
+            }
         message = await self._pool.judge(body, [each.file for each in memories], gpu=self._gpu)
+        self._closed = [name for name in self._closed if name not in closed]
         if (full := message.body.get("out_of_memory")) is not None:
             raise DeviceFullError(f"{full['free'] >> 20} of {full['total'] >> 20} MiB are free")
         if "malformed" in message.body and body["op"] in {"copy", "refill", "make"}:

@@ -64,8 +64,16 @@ class Channel:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         return cls(ours, peer, limit_bytes), theirs
 
-    async def send(self, body: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    async def send(
+        self, body: Mapping[str, Any], descriptors: Sequence[int] = (), *, whole: bool = True
+    ) -> None:
         """Send one message; the descriptors stay open on this side.
+
+        Args:
+            body: The message.
+            descriptors: What goes with it.
+            whole: Half a frame would be the end of a connection that others use too: a caller that is cancelled sends all of it
+                first, within `SEND_S`. Otherwise it is sent for as long as the caller likes.
 
         Raises:
             WorkerLostError: The peer is gone.
@@ -74,8 +82,7 @@ class Channel:
         ancillary = rights(descriptors)
         await anyio.lowlevel.checkpoint()
         try:
-            # Shielded: half a frame would be the end of a connection that others use too.
-            with anyio.move_on_after(SEND_S, shield=True):
+            with anyio.move_on_after(SEND_S if whole else None, shield=whole):
                 while frame:
                     try:
                         frame = frame[self._socket.sendmsg([frame], ancillary) :]

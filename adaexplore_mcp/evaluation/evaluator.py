@@ -357,6 +357,7 @@ class Evaluator:
             properties = await self.pool.properties(gpu)
             async with self.devices.alone(gpu, report, needs=Needs(CEILINGS_BYTES)):
                 report("measuring what the GPU can do")
+                self.references.tidy()
                 body = {"op": "ceilings", "l2_bytes": int(properties["l2_bytes"])}
                 found = (await GpuBuffers(self.pool, gpu).judge(body, [])).body
             self.known_ceilings[gpu.uuid] = Ceilings(**found)
@@ -405,7 +406,7 @@ class Evaluator:
 
         trials_on = partial(self.references.trials_to_profile, definition, plan)
         needs = Needs(max(making_bytes(plan), judging_bytes(plan)) + trials_bytes(plan, 1))
-        return await run.counted(trials_on, needs, self._uncounted)
+        return await run.counted(trials_on, needs, self._uncounted, self.references.tidy)
 
     # --- life
 

@@ -27,9 +27,12 @@ class Needs:
 
 def together_bytes(some: Iterable[Needs]) -> int:
     """Return what several take side by side: what they share counts once."""
-    some = list(some)
-    shared = {name: size for each in some for name, size in each.shared.items()}
-    return sum(each.own_bytes for each in some) + sum(shared.values())
+    own, shared = 0, dict[str, int]()
+    for each in some:
+        own += each.own_bytes
+        for name, size in each.shared.items():
+            shared[name] = max(size, shared.get(name, 0))
+    return own + sum(shared.values())
 
 
 def making_bytes(plan: Plan) -> int:

@@ -1,7 +1,9 @@
 """Decide about the outputs of one call: their description here, their bytes by the judge."""
 
+import contextlib
 import math
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -202,7 +204,12 @@ class Judging:
             detail = f"returned {_structure(got)}, the reference returns {_structure(expected)}"
             return Mismatch("structure", name, {"detail": detail}, solid=True)
         for mine, theirs in zip(got, expected, strict=True):
-            if "plain" in theirs and not _same_plain(mine["plain"], theirs["plain"], self._rule):
+            if "plain" in theirs and not _same_plain(
+                mine["plain"],
+                theirs["plain"],
+                self._rule,
+                scale=plain_scale(self._trials, trial, theirs["path"]),
+            ):
                 evidence = {"output": mine["path"], "got": mine["plain"], "expected": theirs["plain"]}
                 detail = f"{mine['path']} is {quoted(mine['plain'])}, the reference returns {quoted(theirs['plain'])}"
                 return Mismatch("values", name, {**evidence, "detail": detail})
@@ -346,8 +353,22 @@ def _structure(entries: Sequence[Mapping[str, Any]]) -> str:
     return f"{tensors} tensor{'s' * (tensors != 1)}{beside} ({names}{', …' * (len(entries) > 6)})"
 
 
-def _same_plain(got: str, expected: str, rule: Mapping[str, Any]) -> bool:
-    """Tell whether two Python values are the same; numbers with a fraction within the policy's tolerance."""
+def plain_scale(trials: TrialSet, trial: Trial, path: str) -> float:
+    """Return how large a number that is no tensor usually is with a trial's weights: a sum may cancel out in one of them."""
+    entries = [entry for other in trials.named(trial.weights) for entry in other.expected.message]
+    sizes = []
+    for entry in entries:
+        if entry["path"] == path and "plain" in entry:
+            with contextlib.suppress(ValueError):
+                sizes.append(abs(float(entry["plain"])))
+    return statistics.median([size for size in sizes if math.isfinite(size)] or [0.0])
+
+
+def _same_plain(got: str, expected: str, rule: Mapping[str, Any], *, scale: float) -> bool:
+    """Tell whether two Python values are the same; numbers with a fraction within the policy's tolerance.
+
+    That is relative to the number, or to what it usually is where that is more.
+    """
     if got == expected or not {".", "e"} & set(expected):
         return got == expected
     try:
@@ -356,7 +377,8 @@ def _same_plain(got: str, expected: str, rule: Mapping[str, Any]) -> bool:
         return False
     if rule["precision"] == "custom":
         return bool(abs(mine - theirs) <= rule["atol"] + rule["rtol"] * abs(theirs))
-    return math.isclose(mine, theirs, rel_tol=PLAIN_TOLERANCE[rule["precision"]])
+    tolerance = PLAIN_TOLERANCE[rule["precision"]]
+    return math.isclose(mine, theirs, rel_tol=tolerance, abs_tol=tolerance * scale)
 
 
 def expects_the_same(one: Trial, other: Trial) -> bool:

@@ -1,6 +1,6 @@
 """Trials kept for the candidates that come next, within what the host and each GPU have room for."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Container
 
 import anyio
@@ -21,16 +21,26 @@ class KeptTrials:
     Args:
         room_bytes: Tells what may be kept on a GPU, by its UUID, that nobody uses: what is used counts where its users wait for
             memory.
+        expected: Tells which on a GPU somebody will ask for, who counts for them.
     """
 
-    def __init__(self, room_bytes: Callable[[str], int]) -> None:
+    def __init__(
+        self, room_bytes: Callable[[str], int], expected: Callable[[str], Container[str]] = lambda _: ()
+    ) -> None:
         self._room_bytes = room_bytes
+        self._expected = expected
+        self._made: Counter[str] = Counter()
         self._sets: OrderedDict[str, tuple[TrialSet, int]] = OrderedDict()
         self._making: dict[str, anyio.Lock] = {}  # two candidates of a new task would both run its reference
 
     def __contains__(self, what: str) -> bool:
         """Tell whether there are some to be had without making any."""
-        return what in self._sets
+        known, uses = self._sets.get(what, (None, 0))
+        return known is not None and uses < USES and not known.spent
+
+    def generation(self, what: str) -> int:
+        """Return the number of the set that is had next: others may still use the one before."""
+        return self._made[what] + (what not in self)
 
     async def get(
         self,
@@ -54,8 +64,9 @@ class KeptTrials:
         lock = self._making.setdefault(what, anyio.Lock())
         try:
             async with lock:
+                fresh = what in self
                 known, uses = self._sets.pop(what, (None, 0))
-                if known is not None and uses < USES and not known.spent:
+                if known is not None and fresh:
                     self._sets[what] = known, uses + 1
                     self.tidy(gpu, what)  # what was in use when it was due may not be any more
                     return known
@@ -64,6 +75,7 @@ class KeptTrials:
                 self.tidy(gpu, what)
                 trials = await make(known)
                 self._sets[what] = trials, 1
+                self._made[what] += 1
                 self.tidy(gpu, what)
                 return trials
         finally:
@@ -85,7 +97,12 @@ class KeptTrials:
             coming: Which are about to be used; without any, the latest stay.
         """
         known = [what for what, (trials, _) in self._sets.items() if trials.gpu == gpu]
-        idle = [what for what in known if what != coming and not self._sets[what][0].users]
+        expected = self._expected(gpu)
+        idle = [
+            what
+            for what in known
+            if what != coming and what not in expected and not self._sets[what][0].users
+        ]
         size = sum(self._sets[what][0].size for what in (idle if gpu else known))
         files = sum(trials.files for trials, _ in self._sets.values())
         room = self._room_bytes(gpu) if gpu else HOST_BYTES

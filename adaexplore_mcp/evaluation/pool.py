@@ -484,7 +484,7 @@ class WorkerPool:
             gpu: Where that memory lies; None for the host.
 
         Raises:
-            WorkerLostError: It was lost twice.
+            WorkerLostError: It was lost twice; or once in the middle of a comparison, since it overwrites outputs that passed.
         """
         role = "judge" if gpu is None else _judge_of(gpu)
         for attempt in (1, 2):
@@ -496,7 +496,7 @@ class WorkerPool:
             except (TimeoutError, WorkerLostError, FrameError) as error:
                 if channel is not None:
                     await self._forget(role, channel)
-                if attempt == 2:
+                if attempt == 2 or (channel is not None and body["op"] == "compare"):
                     msg = f"The judge gave no answer: {error or f'none within {JUDGE_S:g} s'}."
                     raise WorkerLostError(msg) from error
         raise AssertionError("unreachable")

@@ -66,6 +66,7 @@ class ProfileRun:
         trials_on: Callable[[Gpu], Awaitable[TrialSet]],
         needs: Needs,
         uncounted: dict[str, Counted],
+        make_room: Callable[[], None],
     ) -> Profiled:
         """Return that, and the counters of one call, where it compiles.
 
@@ -73,6 +74,7 @@ class ProfileRun:
             trials_on: Makes inputs for it, which no verdict rests on: what a profiler says may hold them.
             needs: GPU memory that this takes.
             uncounted: By UUID, why no counter can be read on a GPU, as far as that is known; added to.
+            make_room: Gives back what is kept on a GPU beyond what may be there.
 
         Raises:
             TaskError: The task's reference is at fault.
@@ -87,15 +89,23 @@ class ProfileRun:
                 async with self.devices.use(self.gpu.label, needs=needs, report=self.report):
                     trials = stack.enter_context((await trials_on(self.gpu)).used())
                 work = Work(self.candidate, trials, seen.compiled, files, self.timeout_s, self.report)
-                counted = await self._alone(self.gpu, work, uncounted, needs)
+                counted = await self._alone(self.gpu, work, uncounted, needs, make_room)
             except DeviceFullError as error:
                 counted = Counted(problem=f"the GPU has too little memory: {error}")
             return Profiled(seen.compiled, seen.seen, seen.machine, counted, self.gpu)
 
-    async def _alone(self, gpu: Gpu, work: Work, uncounted: dict[str, Counted], needs: Needs) -> Counted:
+    async def _alone(
+        self,
+        gpu: Gpu,
+        work: Work,
+        uncounted: dict[str, Counted],
+        needs: Needs,
+        make_room: Callable[[], None],
+    ) -> Counted:
         """Read counters, or at least take times, alone on the GPU: the work of other processes would be counted too."""
         profiler = Profiler(self.pool, gpu, await anyio.to_thread.run_sync(ncu.find))
         async with self.devices.alone(gpu, self.report, needs=needs):
+            make_room()
             counted = uncounted.get(gpu.uuid) or await profiler.unusable() or await profiler.count(work)
             if counted.ours:
                 uncounted[gpu.uuid] = counted

@@ -64,7 +64,7 @@ class References:
         self._lowered: dict[str, Plan] = {}
         self._hidden: dict[str, tuple[list[Plan], int]] = {}
         self._chance = random.SystemRandom()
-        self._kept = KeptTrials(self._idle_bytes)
+        self._kept = KeptTrials(self._idle_bytes, self._expected)
 
     async def examine(self, definition: Definition, report: Report) -> list[Plan]:
         """Find out how each workload of a task is judged here; refuse what is no task.
@@ -184,17 +184,14 @@ class References:
             contenders: How many are made ready side by side in the end, to be timed.
         """
         timing = self.timing_needs(definition, plan, contenders)
-        elsewhere = {}
-        if plan.elsewhere is not None:
-            elsewhere[_trials_of(definition, plan.elsewhere)] = trials_bytes(plan.elsewhere, 1)
+        elsewhere = {} if plan.elsewhere is None else self._shared(definition, plan.elsewhere)
         return Needs(max(timing.own_bytes, judging_bytes(plan)), {**timing.shared, **elsewhere})
 
     def timing_needs(self, definition: Definition, plan: Plan, contenders: int) -> Needs:
         """Return the same for candidates that were judged: so many are made ready to be timed."""
-        gpus = self._devices.gpus
-        made = any(_on_gpu(definition, plan, gpu) in self._kept for gpu in gpus)
+        made = all(_on_gpu(definition, plan, gpu) in self._kept for gpu in self._devices.gpus)
         own = max(0 if made else making_bytes(plan), contenders * timing_bytes(plan))
-        return Needs(own, {_trials_of(definition, plan): trials_bytes(plan, trial_count(plan, gpus[0]))})
+        return Needs(own, self._shared(definition, plan))
 
     def tidy(self) -> None:
         """Give back what is kept on GPUs beyond what may be there now."""
@@ -316,6 +313,18 @@ class References:
                 full = error
         msg = f"The GPU has too little memory for this task: {full}; one trial takes {plan.trial_bytes >> 20} MiB."
         raise TaskError(msg, "Free memory of the GPU, or register smaller sizes.") from full
+
+    def _shared(self, definition: Definition, plan: Plan) -> dict[str, int]:
+        """Return what trials of a workload take, by the name that all have in common who will be given the same ones."""
+        gpus = self._devices.gpus
+        generations = (self._kept.generation(_on_gpu(definition, plan, gpu)) for gpu in gpus)
+        name = f"{_trials_of(definition, plan)} {'.'.join(map(str, generations))}"
+        return {name: trials_bytes(plan, max(trial_count(plan, gpu) for gpu in gpus))}
+
+    def _expected(self, uuid: str) -> set[str]:
+        """Return which trials on a GPU are counted by evaluations that have a place there."""
+        names = self._devices.shared_by(self._devices.find(uuid)) if uuid else ()
+        return {f"{name.rpartition(' ')[0]} {uuid}" for name in names}
 
     def _idle_bytes(self, uuid: str) -> int:
         """Return the memory of a GPU that trials may keep which nobody uses: while evaluations go on, whatever these leave."""

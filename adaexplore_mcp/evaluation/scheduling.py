@@ -182,6 +182,10 @@ class Devices:
         """Return the memory that ours on a GPU need or hold, with the trials that they use; 0 if nobody is there."""
         return self._devices[gpu.uuid].held_bytes
 
+    def shared_by(self, gpu: Gpu) -> set[str]:
+        """Return the names of what ours on a GPU need in common with others."""
+        return {name for claim in self._devices[gpu.uuid].claims for name in claim.needs.shared}
+
     def lock_of(self, gpu: Gpu) -> str:
         """Return what keeps servers apart that time on a GPU, in words."""
         return self._devices[gpu.uuid].lock.how
@@ -379,7 +383,7 @@ class Devices:
 
     def _obstacle(self, waiter: _Waiter, device: _Device) -> "_Obstacle":
         """Say what a waiter lacks on a GPU."""
-        if not device.claims or (waiter.alone and device.running == 0):
+        if not device.claims:
             return _Obstacle.NONE
         if device.timed:
             return _Obstacle.TIMED
@@ -469,6 +473,7 @@ class Place:
     async def giving_way(self, still: Still) -> AsyncIterator[None]:
         """Give way at any moment while the context lasts: what the caller's processes do in it is no work for the GPU."""
         willing = self._device.willing
+        assert self not in willing, "its caller stands by already"
         failure: Exception | None = None
 
         async def stand_by() -> None:
@@ -495,14 +500,12 @@ class Place:
         if failure is not None:
             raise failure
 
-    @asynccontextmanager
-    async def reserved(self, needs: Needs) -> AsyncIterator[None]:
+    def reserved(self, needs: Needs) -> AbstractAsyncContextManager[None]:
         """Count memory that processes hold which go on without the place, while they wait to time alone.
 
         To be begun while the place is still there, or others are let in who count on that memory.
         """
-        async with self._devices.reserved(self._device, needs, self._arrived):
-            yield
+        return self._devices.reserved(self._device, needs, self._arrived)
 
     def _wanted(self) -> bool:
         """Tell whether to give way: not again at once, where others are in the way who do not."""

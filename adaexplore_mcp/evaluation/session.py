@@ -58,7 +58,7 @@ class EndReport:
 
 
 PROGRESS_LIMIT, PROGRESS_PER_S = 20, 4.0  # more messages than this come from no harness of ours
-LOST = "lost"
+LOST, TOLD = "lost", "told"
 READY_S = 60.0  # forking and confining take 0.15 s
 
 
@@ -161,7 +161,8 @@ class Session:
             with anyio.fail_after(timeout_s) as self._waits:
                 if self._paused:
                     self._hold_time()
-                await self._channel.send(body, descriptors)
+                # However long it is paused meanwhile: it takes no more than its sockets hold.
+                await self._channel.send(body, descriptors, whole=False)
                 return await self._answer(PROGRESS_LIMIT + int(PROGRESS_PER_S * timeout_s), on_progress)
         except TimeoutError:
             raise SessionTimeoutError(await self.end(), timeout_s) from None
@@ -180,9 +181,9 @@ class Session:
             SessionEndedError: The process is gone.
             WorkerLostError: Its stub could not be reached in time, which is no fault of it; it is gone now.
         """
-        await self._steer("pause")
         self._paused = True
         self._hold_time()
+        await self._steer("pause")
 
     async def resume(self) -> None:
         """Have it go on; raises as `pause`."""
@@ -275,7 +276,9 @@ class Session:
 
 
 def _gone(report: EndReport) -> SessionEndedError | WorkerLostError:
-    """Return the error that says how a session ended: only with its watcher is it lost through no fault of its own."""
+    """Return the error that says how a session ended; lost with its watcher, or ended by us, is no fault of its own."""
     if report.reason == LOST:
         return WorkerLostError("a worker and its watcher were lost")
+    if report.reason == TOLD:
+        return WorkerLostError("a worker was ended")
     return SessionEndedError(report)

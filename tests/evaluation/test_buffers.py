@@ -23,9 +23,12 @@ class Pool:
     def __init__(self):
         self.asked = []
         self.released = []
-        self.open = set()
+        self.events = []
+        self.busy = False
 
     async def judge(self, body, descriptors, gpu):
+        if self.busy:
+            await anyio.sleep_forever()
         self.asked.append(body)
         if "names" in body:
             assert len(body["names"]) == len(descriptors)
@@ -37,10 +40,14 @@ class Pool:
     async def release(self, lease, gpu):
         await anyio.lowlevel.checkpoint()
         self.released.append(lease)
+        self.events.append("released")
 
     @asynccontextmanager
     async def session(self, role, parent, *, gpu):
-        yield SimpleNamespace(role=role)
+        try:
+            yield SimpleNamespace(role=role)
+        finally:
+            self.events.append("ended")
 
 
 def file():
@@ -87,7 +94,8 @@ async def test_a_lease_ends_where_its_candidate_fails_or_is_given_up():
         async with buffers.candidate():
             scope.cancel()
             await anyio.sleep_forever()
-    assert len(pool.released) == 2
+    # At once, whatever the judge has to answer before.
+    assert pool.events == ["ended", "released"] * 2
 
 
 async def test_what_is_given_up_is_told_with_the_next_question_and_once():
@@ -119,3 +127,17 @@ async def test_memory_of_one_descriptor_after_another_has_another_name():
         second = await buffers.copy(inputs)
         assert (first.file, second.name == first.name) == (second.file, False)
         buffers.drop(second)
+
+
+async def test_what_is_given_up_is_told_again_where_nobody_heard_of_it():
+    pool = Pool()
+    buffers, inputs = GpuBuffers(pool, GPU), attachment()
+    async with buffers.candidate():
+        slot = await buffers.copy(inputs)
+        buffers.drop(slot)
+        pool.busy = True
+        with anyio.move_on_after(0.01):
+            await buffers.copy(inputs)
+        pool.busy = False
+        buffers.drop(await buffers.copy(inputs))
+        assert pool.asked[-1]["closed"] == [slot.name]

@@ -1,5 +1,7 @@
 """What memory of a GPU an evaluation is counted with, and what it has in common with others."""
 
+import os
+
 import pytest
 
 from adaexplore_mcp.evaluation.definition import Definition, Plan
@@ -13,8 +15,9 @@ from adaexplore_mcp.evaluation.gpu_memory import (
     together_bytes,
     trials_bytes,
 )
-from adaexplore_mcp.evaluation.references import KEPT_SHARE, MEANWHILE_SHARE, References
+from adaexplore_mcp.evaluation.references import KEPT_SHARE, MEANWHILE_SHARE, References, _on_gpu
 from adaexplore_mcp.evaluation.scheduling import Devices
+from adaexplore_mcp.evaluation.trials import Attachment, Trial, TrialSet
 from adaexplore_mcp.models import TensorSpec, Workload
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +96,43 @@ async def test_trials_that_nobody_uses_stay_while_evaluations_leave_room_for_the
         assert references._idle_bytes(GPU.uuid) == int(left)
     async with devices.use(needs=Needs(GPU.memory_bytes), report=str):
         assert references._idle_bytes(GPU.uuid) == 0
+
+
+async def test_those_who_will_be_given_other_trials_have_none_in_common(devices, references):
+    before = references.needs(task("A"), PLAN)
+    trials = await kept_trials(references, task("A"))
+    same = references.needs(task("A"), PLAN)
+    assert same.shared == before.shared
+    assert same.own_bytes == judging_bytes(PLAN)  # they are there
+    trials.spent = True
+    after = references.needs(task("A"), PLAN)
+    assert not set(after.shared) & set(before.shared)
+    assert after.own_bytes == making_bytes(PLAN)
+
+
+async def kept_trials(references, definition):
+    """Have trials of a task kept, as if they had been made on the GPU."""
+    none = Attachment([], None)
+
+    async def make(_):
+        inputs = Attachment([], os.open("/dev/null", os.O_RDONLY), MIB)
+        trial = Trial("first", "constructor", inputs, none, 1, [])
+        return TrialSet(1, 2, none, none, {}, [trial], [], {}, 1, [], gpu=GPU.uuid)
+
+    return await references._kept.get(_on_gpu(definition, PLAN, GPU), make, gpu=GPU.uuid)
+
+
+async def test_trials_of_who_has_a_place_and_has_not_asked_for_them_yet_stay(devices, references):
+    await kept_trials(references, task("A"))
+    everything = Needs(GPU.memory_bytes, references.needs(task("A"), PLAN).shared)
+    async with devices.use(needs=everything, report=str):
+        await kept_trials(references, task("B"))
+        references._kept.tidy(GPU.uuid, "what comes")
+        assert _on_gpu(task("A"), PLAN, GPU) in references._kept
+        assert _on_gpu(task("B"), PLAN, GPU) not in references._kept
+    references.close()
+
+
+def test_what_is_shared_counts_as_large_as_anybody_says():
+    one, other = Needs(1, {"trials": 5}), Needs(2, {"trials": 7})
+    assert together_bytes([one, other]) == together_bytes([other, one]) == 10

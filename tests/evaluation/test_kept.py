@@ -162,3 +162,32 @@ async def test_those_in_use_are_closed_when_their_users_are_done(kept):
         os.fstat(file)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)
+
+
+async def test_trials_that_are_due_have_to_be_made_and_are_others_than_those_still_in_use(kept):
+    make = Maker()
+    assert ("task" in kept, kept.generation("task")) == (False, 1)
+    trials = await kept.get("task", make)
+    assert ("task" in kept, kept.generation("task")) == (True, 1)
+    trials.spent = True
+    assert ("task" in kept, kept.generation("task")) == (False, 2)
+    for _ in range(USES):
+        await kept.get("task", make)
+    assert ("task" in kept, kept.generation("task")) == (False, 3)
+    await kept.get("task", make)
+    assert ("task" in kept, kept.generation("task")) == (True, 3)
+    kept.forget_gpu("")
+    assert ("task" in kept, kept.generation("task")) == (False, 4)
+
+
+async def test_what_somebody_counts_for_who_has_not_asked_yet_is_not_idle():
+    expected = set()
+    kept = KeptTrials({"GPU-1": 0}.__getitem__, lambda _: expected)
+    for what in ("one", "two"):
+        await kept.get(what, Maker("GPU-1"), gpu="GPU-1")
+        expected.add(what)
+    kept.tidy("GPU-1", "three")
+    assert ("one" in kept, "two" in kept) == (True, True)
+    expected.clear()
+    kept.tidy("GPU-1", "three")
+    assert ("one" in kept, "two" in kept) == (False, False)

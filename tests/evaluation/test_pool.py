@@ -176,6 +176,64 @@ async def test_a_request_begun_while_its_session_is_paused_has_all_its_time_afte
         assert len(answered) == 1
 
 
+async def test_a_large_request_waits_for_its_session_however_long_that_is_paused(bench, monkeypatch):
+    monkeypatch.setattr("adaexplore_mcp.evaluation.channel.SEND_S", 0.2)
+    large = base64.b64encode(b"import os\n" * 60_000).decode()  # more than its sockets hold
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        await session.pause()
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(session.request, {**QUESTION, "source": large}, timeout_s=30))
+            await anyio.sleep(1)
+            await session.resume()
+
+
+async def test_the_time_of_a_request_stands_still_from_the_moment_its_session_is_to_be_paused(
+    bench, monkeypatch
+):
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        receive = session._control.receive
+
+        async def late():
+            answer = await receive()
+            await anyio.sleep(1)
+            return answer
+
+        monkeypatch.setattr(session._control, "receive", late)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.pause)
+            await anyio.sleep(0.2)  # it is stopped, which is not known yet
+            group.start_soon(partial(session.request, QUESTION, timeout_s=0.5))
+            await anyio.sleep(1.2)
+            await session.resume()
+
+
+async def test_a_session_that_we_have_ended_is_lost_through_no_fault_of_its_own(bench):
+    async with bench.pool.session("candidate", "interpret") as session:
+        await session.request(QUESTION, timeout_s=30)
+        await session.end()
+        with pytest.raises(WorkerLostError):
+            await session.pause()
+
+
+async def test_a_judge_lost_in_the_middle_of_a_comparison_is_not_asked_again(bench, monkeypatch):
+    """It overwrites outputs that passed: they would be taken for unwritten."""
+    asked = []
+
+    async def lost(channel, body, descriptors):
+        asked.append(body["op"])
+        raise WorkerLostError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("adaexplore_mcp.evaluation.pool._asked", lost)
+        for op in ("compare", "digest"):
+            with pytest.raises(WorkerLostError, match="gave no answer"):
+                await bench.pool.judge({"op": op}, [])
+    assert asked == ["compare", "digest", "digest"]
+    await bench.honest()
+
+
 async def test_a_session_whose_watcher_is_gone_is_lost_through_no_fault_of_its_own(bench):
     async with bench.pool.session("candidate", "interpret") as session:
         await session.request(QUESTION, timeout_s=30)
@@ -208,7 +266,7 @@ async def test_a_paused_session_ends_when_it_is_told_to(bench):
         await session.pause()
         with anyio.fail_after(3):
             assert (await session.end()).signal == "SIGKILL"
-        with pytest.raises(SessionEndedError):
+        with pytest.raises(WorkerLostError):
             await session.resume()
 
 

@@ -482,6 +482,28 @@ async def test_who_has_reserved_nothing_does_not_run_beside_what_others_hold_who
             assert inside.is_set()
 
 
+async def test_who_has_reserved_nothing_does_not_run_beside_what_others_have():
+    machine = Machine(count=1)
+    inside = anyio.Event()
+
+    async def profile():
+        async with machine.devices.alone(machine.gpus[0], lambda _: None, needs=Needs(20)):
+            inside.set()
+
+    async with anyio.create_task_group() as group:
+        async with AsyncExitStack() as memory:
+            async with machine.devices.use(needs=Needs(60), report=lambda _: None) as place:
+                await memory.enter_async_context(place.reserved(Needs(60)))
+            group.start_soon(profile)
+            await settled()
+            assert not inside.is_set()
+            async with machine.devices.alone(machine.gpus[0], lambda _: None, holding=True):
+                assert not inside.is_set()
+            await settled()
+            assert not inside.is_set()  # the processes of who has timed are there still
+        await inside.wait()
+
+
 async def test_nobody_makes_way_for_who_is_not_the_next():
     machine = Machine(count=1, per_device=1)
     check, second, timing = visitors = [Visitor(), Visitor(), Visitor("cuda:0", alone=True)]

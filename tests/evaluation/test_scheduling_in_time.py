@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 
 import anyio
+import looptime
 import pytest
-import trio.testing
 
 from adaexplore_mcp.evaluation.devices import Gpu
 from adaexplore_mcp.evaluation.gpu_memory import Needs
@@ -86,8 +86,7 @@ def played(scene):
         with anyio.fail_after(86_400):
             await scene()
 
-    clock = trio.testing.MockClock(autojump_threshold=0)
-    anyio.run(within_a_day, backend="trio", backend_options={"clock": clock})
+    anyio.run(within_a_day, backend_options={"loop_factory": lambda: looptime.new_event_loop(start=0)})
 
 
 async def comes(group, after, visit, *arguments, **more):
@@ -207,7 +206,7 @@ def test_who_is_done_stops_nothing_any_more():
             async with place.giving_way(world.still):
                 await anyio.sleep(1)
                 group.start_soon(world.times, "timing", 1)
-                await trio.testing.wait_all_tasks_blocked()
+                await anyio.wait_all_tasks_blocked()
             assert world.stops == 1
             async with place.giving_way(world.still):
                 group.start_soon(world.times, "later", 1)

@@ -240,8 +240,9 @@ class Benchmark:
             opened = [side.session for side in sides.values()]
             async with place.giving_way(partial(_all_still, opened)):
                 await self._side_by_side(self._construct, contenders, sides, times)
-            await place.give_way(partial(_all_still, opened))
-            await self._side_by_side(self._first_calls, contenders, sides, times)
+            if ready.complete:
+                await place.give_way(partial(_all_still, opened))
+                await self._side_by_side(self._first_calls, contenders, sides, times)
             if ready.complete:
                 ready.processes.push_async_exit(stack.pop_all())
                 await ready.memory.enter_async_context(place.reserved(needs))

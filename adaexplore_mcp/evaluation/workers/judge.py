@@ -1,7 +1,7 @@
 """The judge: sees expected outputs, compares bytes, imports neither tasks nor candidates.
 
 A trusted, long-lived process: one for memory files, and one for each GPU. Each request carries the memory it is about by
-descriptor; nothing that matters is kept between requests, so a judge that is lost is simply started again.
+descriptor; but for mappings nothing is kept between requests, so a judge that is lost is simply started again.
 """
 
 import contextlib
@@ -100,11 +100,12 @@ def _answer(server: ForkServer, judge: "Judge") -> None:
     while (received := connection.receive()) is not None:
         request, descriptors = received
         files: list[int] = []
+        full = False
         try:
             with judge.serving(request, descriptors):
                 reply, files = judge.operations[request["op"]](request, descriptors)
         except torch.OutOfMemoryError:
-            reply = judge.no_memory()
+            full = True  # what it had by then is let go of with the error
         except MALFORMED as error:
             # What the candidate sent does not describe its file: its outputs cannot be read.
             reply = {"malformed": f"{type(error).__name__}: {error}"[:500]}
@@ -112,7 +113,7 @@ def _answer(server: ForkServer, judge: "Judge") -> None:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        connection.send(reply, files)
+        connection.send(judge.no_memory() if full else reply, files)
         for descriptor in files:
             os.close(descriptor)
 
@@ -168,13 +169,19 @@ class Judge:
     def make(self, request: Mapping[str, Any], _: Sequence[int]) -> "Reply":
         """Make memory of `size` bytes for a candidate's outputs; GPU memory only."""
         _memory, descriptor = self.space.make(request["size"])
+        self.space.settle()  # it is filled, and the candidate writes there once it hears of this
         return {}, [descriptor]
 
     def copy(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":
         """Copy memory of `size` bytes, for a candidate to have; GPU memory only."""
+        source = self._whole(descriptors[0], request["size"])
         memory, descriptor = self.space.make(request["size"])
-        memory[: request["size"]].copy_(self._whole(descriptors[0], request["size"]))
-        self.space.settle()
+        try:
+            memory[: request["size"]].copy_(source)
+            self.space.settle()
+        except BaseException:
+            os.close(descriptor)
+            raise
         return {}, [descriptor]
 
     def refill(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> "Reply":

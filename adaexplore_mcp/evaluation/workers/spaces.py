@@ -153,7 +153,11 @@ class DeviceSpace:
             torch.OutOfMemoryError: The GPU has not that much left.
         """
         made, descriptor = self._allocated(size + self.guard)
-        return made.tensor().fill_(GUARD), descriptor
+        try:
+            return made.tensor().fill_(GUARD), descriptor
+        except BaseException:
+            os.close(descriptor)  # which would keep the memory
+            raise
 
     def open(
         self,

@@ -3,6 +3,8 @@
 import json
 import os
 import weakref
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -285,3 +287,42 @@ def test_an_output_is_overwritten_before_anybody_hears_that_it_passed(keeper, mo
     monkeypatch.setattr(KeptLike, "settle", lambda _: seen.append(set(os.pread(output, 400, 0))))
     keeper.compare(output)
     assert seen == [{GUARD}]
+
+
+def test_memory_for_outputs_is_filled_before_anybody_hears_of_it(keeper, monkeypatch):
+    filled = []
+    monkeypatch.setattr(KeptLike, "settle", lambda space: filled.append(space._present["made"].tensor(0, 64)))
+    keeper.made({"op": "make", "size": 64})
+    assert filled[0].eq(GUARD).all()
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no room"), ValueError("no memory")])
+def test_a_copy_that_fails_leaves_no_descriptor_which_would_keep_the_memory(keeper, monkeypatch, error):
+    request = {"op": "copy", "size": keeper.inputs.size, "name": "other"}
+    for owner, name in ((memory, "open_memory"), (torch.Tensor, "copy_")):
+        with monkeypatch.context() as patched:
+
+            def fails(*_):
+                raise error
+
+            patched.setattr(owner, name, fails)
+            before = len(list(Path("/proc/self/fd").iterdir()))
+            with pytest.raises(type(error)):
+                keeper.asked(request, [keeper.inputs.file], lease=name)
+            assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_what_a_request_had_by_then_is_let_go_of_before_the_rest_is_told(keeper, monkeypatch):
+    replies, held = [], []
+
+    def short(request, descriptors):
+        tensor = torch.zeros(3)
+        held.append(weakref.ref(tensor))
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(keeper.judge, "operations", {"copy": short})
+    monkeypatch.setattr(keeper.judge, "no_memory", lambda: {"held": held[0]() is not None})
+    requests = iter([({"op": "copy"}, []), None])
+    connection = SimpleNamespace(receive=lambda: next(requests), send=lambda *reply: replies.append(reply))
+    module._answer(SimpleNamespace(connection=connection), keeper.judge)
+    assert replies == [({"held": False}, [])]

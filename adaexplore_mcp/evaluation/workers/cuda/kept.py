@@ -4,7 +4,6 @@ To map memory and to unmap it takes longer than most comparisons, and each candi
 the same inputs and outputs.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +21,7 @@ class KeptSpace(DeviceSpace):
     """
 
     def __init__(self) -> None:
-        self._leases: defaultdict[str, dict[str, memory.DeviceMemory]] = defaultdict(dict)
+        self._leases: dict[str, dict[str, memory.DeviceMemory]] = {}
         self._present: dict[str, memory.DeviceMemory] = {}
         self._names: Mapping[int, str] = {}
         self._name = ""
@@ -34,20 +33,19 @@ class KeptSpace(DeviceSpace):
         Its `lease` names whoever asks, `names` are those of the descriptors, `name` is that of memory to be made, and `closed`
         are those of what nobody will ask about any more.
         """
-        if lease := request.get("lease"):
-            self._present = self._leases[lease]
-            self._names = dict(zip(descriptors, request["names"], strict=True))
-            self._name = request.get("name", "")
-            for name in request["closed"]:
-                self._present.pop(name, None)
         try:
+            if lease := request.get("lease"):
+                self._names = dict(zip(descriptors, request["names"], strict=True))
+                self._name = request.get("name", "")
+                self._present = self._leases.setdefault(lease, {})
+                for name in request["closed"]:
+                    self._present.pop(name, None)
             yield
         finally:
             self._present, self._names, self._name = {}, {}, ""
 
     def release(self, lease: str) -> None:
         """Unmap what was kept for a lease."""
-        self.settle()
         self._leases.pop(lease, None)
 
     def forget(self) -> None:
