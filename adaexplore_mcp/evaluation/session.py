@@ -106,6 +106,8 @@ class Session:
         self._waits: anyio.CancelScope | None = None
         self._left_s = 0.0
         self._paused = False
+        self._ending = False
+        self._hung_up = False  # before we ended it
 
     async def ready(self) -> None:
         """Wait until the process is confined; what ends it before that is our fault, what ends it later is not.
@@ -170,7 +172,8 @@ class Session:
             await self.end()
             raise
         except WorkerLostError as error:
-            raise _gone(await self.end()) from error
+            self._hung_up |= not self._ending
+            raise self._gone(await self.end()) from error
         finally:
             self._waits = None
 
@@ -214,19 +217,19 @@ class Session:
             with anyio.fail_after(STEER_S, shield=True):
                 async with self._steering:
                     if self._report is not None:
-                        raise _gone(self._report)
+                        raise self._gone(self._report)
                     await self._control.send({"op": op})
                     answer = (await self._control.receive()).body
                     if "reason" in answer:  # it had ended: that is its report
                         self._report = EndReport(**answer)
                         await self._closed()
-                        raise _gone(self._report)
+                        raise self._gone(self._report)
         except TimeoutError:
             await self.end()
             msg = f"a worker's watcher did not {op} it within {STEER_S:g} s"
             raise WorkerLostError(msg) from None
         except WorkerLostError as error:
-            raise _gone(await self.end()) from error
+            raise self._gone(await self.end()) from error
 
     async def _answer(self, limit: int, on_progress: Callable[[object], None]) -> Message:
         """Return the next message that is no progress."""
@@ -250,6 +253,7 @@ class Session:
 
     async def end(self) -> EndReport:
         """End the session, if it has not ended, and say how it went."""
+        self._ending = True
         with anyio.CancelScope(shield=True):
             async with self._steering:
                 if self._report is None:
@@ -257,6 +261,14 @@ class Session:
                     await self._closed()
         assert self._report is not None
         return self._report
+
+    def _gone(self, report: EndReport) -> SessionEndedError | WorkerLostError:
+        """Return the error that says how it ended: lost with its watcher, or ended by us, it is no fault of its own."""
+        if report.reason == LOST:
+            return WorkerLostError("a worker and its watcher were lost")
+        if report.reason == TOLD and not self._hung_up:
+            return WorkerLostError("a worker was ended")
+        return SessionEndedError(report)
 
     async def _told_to_end(self) -> EndReport:
         with anyio.move_on_after(END_S):
@@ -273,12 +285,3 @@ class Session:
         if self._report is not None and self._report.reason == LOST:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(remove_tree, self._folder)
-
-
-def _gone(report: EndReport) -> SessionEndedError | WorkerLostError:
-    """Return the error that says how a session ended; lost with its watcher, or ended by us, is no fault of its own."""
-    if report.reason == LOST:
-        return WorkerLostError("a worker and its watcher were lost")
-    if report.reason == TOLD:
-        return WorkerLostError("a worker was ended")
-    return SessionEndedError(report)
