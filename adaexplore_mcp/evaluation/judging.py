@@ -1,9 +1,7 @@
 """Decide about the outputs of one call: their description here, their bytes by the judge."""
 
-import contextlib
 import math
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -208,7 +206,7 @@ class Judging:
                 mine["plain"],
                 theirs["plain"],
                 self._rule,
-                scale=plain_scale(self._trials, trial, theirs["path"]),
+                scale=float(theirs.get("typical", 0.0)),
             ):
                 evidence = {"output": mine["path"], "got": mine["plain"], "expected": theirs["plain"]}
                 detail = f"{mine['path']} is {quoted(mine['plain'])}, the reference returns {quoted(theirs['plain'])}"
@@ -351,17 +349,6 @@ def _structure(entries: Sequence[Mapping[str, Any]]) -> str:
     names = ", ".join(str(entry["path"]) for entry in entries[:6])
     beside = f" and {others} other value{'s' * (others != 1)}" if others else ""
     return f"{tensors} tensor{'s' * (tensors != 1)}{beside} ({names}{', …' * (len(entries) > 6)})"
-
-
-def plain_scale(trials: TrialSet, trial: Trial, path: str) -> float:
-    """Return how large a number that is no tensor usually is with a trial's weights: a sum may cancel out in one of them."""
-    entries = [entry for other in trials.named(trial.weights) for entry in other.expected.message]
-    sizes = []
-    for entry in entries:
-        if entry["path"] == path and "plain" in entry:
-            with contextlib.suppress(ValueError):
-                sizes.append(abs(float(entry["plain"])))
-    return statistics.median([size for size in sizes if math.isfinite(size)] or [0.0])
 
 
 def _same_plain(got: str, expected: str, rule: Mapping[str, Any], *, scale: float) -> bool:

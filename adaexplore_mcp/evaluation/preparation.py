@@ -30,6 +30,7 @@ from adaexplore_mcp.evaluation.trials import (
     applicable,
     new_seed,
 )
+from adaexplore_mcp.evaluation.typical import note_typical
 from adaexplore_mcp.models import Workload
 
 __all__ = ["make_gpu_trials", "make_trials", "trial_count"]
@@ -203,6 +204,7 @@ class _Trials:
         end = self._now() + seconds
         made: list[Trial] = []
         left_out: list[str] = []
+        small: set[str] = set()
         first: Mapping[str, Any] = {}
         due = applicable(
             weighted=self._definition.format != "function" and parameters > 0,
@@ -231,11 +233,12 @@ class _Trials:
                 continue
             trial, answer = found
             if transform in {"small", PLAINLY_SMALL[1]}:
-                _note_typical(trial, made[0])
+                small.add(trial.name)
             made.append(trial)
             if not first:
                 first = answer
                 _refuse(answer)
+        note_typical(made, small=small)
         return TrialSet(
             construct_seed=self._construct_seeds["constructor"],
             other_seed=self._construct_seeds["other seed"],
@@ -400,14 +403,6 @@ def _sealed(reply: Message) -> int:
             os.close(file)
         raise TaskError("The reference's process does not hand over what it computed.", NO_TRICKS)
     return file
-
-
-def _note_typical(trial: Trial, first: Trial) -> None:
-    """Note in a trial of small inputs how large the outputs are without that."""
-    sizes = {entry["path"]: float(entry["rms"]) for entry in first.expected.message if "rms" in entry}
-    for entry in trial.expected.message:
-        if entry["path"] in sizes:
-            entry["typical"] = sizes[entry["path"]]
 
 
 def _floating(trial: Trial) -> bool:

@@ -47,6 +47,9 @@ HISTOGRAM = function(
     "N = 200\ndef op(x):\n    return torch.bincount(x, minlength=8).to(torch.int32)",
     "[torch.randint(0, 8, (N,), device=device)]",
 )
+SUMS = function(
+    "N = 96\ndef op(x):\n    return [s.clone() for s in x.sum(1)]", "[torch.randn(100, N, device=device)]"
+)
 LOG = function("N = 96\ndef op(x):\n    return torch.log(x)", "[torch.randn(N, device=device)]")
 POLES = function(
     "N = 96\ndef op(x):\n    return 1 / torch.where(x.abs() < 0.5, torch.zeros_like(x), x)",
@@ -118,6 +121,21 @@ ARRIVAL = IMPORTS + textwrap.dedent("""
         z = torch.empty_like(x)
         kernel[(x.numel(),)](x, z, torch.zeros(1, dtype=torch.int32, device=x.device))
         return z
+""")
+
+ONE_AFTER_THE_OTHER = IMPORTS + textwrap.dedent("""
+    @triton.jit
+    def kernel(x, z, m, n, B: tl.constexpr):
+        i = tl.program_id(0) * B + tl.arange(0, B)
+        total = tl.zeros((B,), tl.float32)
+        for o in range(n):
+            total += tl.load(x + i * n + o, mask=i < m, other=0.0)
+        tl.store(z + i, total, mask=i < m)
+
+    def op(x):
+        z = x.new_empty(x.shape[0])
+        kernel[(2,)](x, z, x.shape[0], x.shape[1], B=128)
+        return [s.clone() for s in z]
 """)
 
 SEGMENTS = function(
@@ -330,6 +348,7 @@ HONEST = [
     honest("34 strides looked at", op("torch.add(x, y)", "x, y"), task=WINDOW),
     honest("34 outputs in a list", op("[x * 2, x > 0]"), task=PAIR),
     FLOAT_ATOMICS,
+    honest("35 sums of which some cancel out", ONE_AFTER_THE_OTHER, task=SUMS),
     honest(
         "35 counts and sums by atomics",
         SEGMENT_MEAN.replace("ADD", "tl.atomic_add(s + i, tl.load(x + p))"),

@@ -2,8 +2,8 @@
 
 The yardstick is the reference itself: how far its own result, in its own dtype, lies from its result in float64. With
 
-    scale_i = |wide_i| + rms(wide)            what an error at element i is measured against; where inputs were scaled
-                                              down, at least the rms that the output has without
+    scale_i = |wide_i| + rms(wide)            what an error at element i is measured against; where an output is small
+                                              by chance or by small inputs, the rms that it usually has
     own     = 99.9th percentile of |reference_i - wide_i| / scale_i
     floor   = 8 · eps(float32) · sqrt(K) + 2 · eps(dtype of a half output)
 
@@ -28,7 +28,6 @@ from adaexplore_mcp.evaluation.workers.totals import Bound, ChunkedTotals, Nonfi
 
 __all__ = ["CHUNKED", "Comparison", "Rule", "Yardstick", "compare", "compare_form", "yardstick_of"]
 
-MOST_SHRUNK = 100.0  # inputs times 0.01 shrink a result by as much; what shrinks more is held to its own size
 SAMPLE = 1 << 18
 EPS32 = float(torch.finfo(torch.float32).eps)
 EPS_BF16 = float(torch.finfo(torch.bfloat16).eps)
@@ -76,7 +75,7 @@ class Yardstick(NamedTuple):
         mean: Of the float64 values there.
         square: Mean of their squares.
         own_square: Mean of the squared differences between the two.
-        rms: Root of `square`; where inputs were scaled down, at least what the output has without.
+        rms: Root of `square`, or what the output usually has where that is more.
         own: 99.9th percentile of the reference's own error relative to the scale, from a sample.
     """
 
@@ -115,7 +114,7 @@ def yardstick_of(
         msg = "values of more than 1e154, whose squares are no number in float64"
         raise ValueError(msg)
     small = math.sqrt(square / finite)
-    rms = max(small, min(typical, MOST_SHRUNK * small))
+    rms = max(small, typical)
     percentile = 0.0 if wide is None or rms == 0.0 else _own_percentile(own, exact, rms)
     return Yardstick(finite, total / finite, square / finite, own_square / finite, rms, percentile)
 
@@ -185,8 +184,8 @@ def compare(
             reference itself stands in, and the yardstick is the floor alone.
         rule: From the task's policy.
         accumulation: K, see the module.
-        typical: Root mean square of this output where inputs are as the task draws them: what they are scaled down to has
-            the rounding of that size, as in exp(x) - 1.
+        typical: Root mean square that this output usually has, where it is small by chance or inputs were scaled down: its
+            rounding errors are of that size, as in exp(x) - 1.
         poison: What fresh memory of this dtype was filled with, shape (), to recognise what was never written.
         totals: Computes sums and counts.
         yardstick: Of this reference, where it is known already.

@@ -327,8 +327,7 @@ class Reference:
         wide, wide_arguments, not_wide = self._wide(model, arguments)
         entries, tensors = _expected(outputs, own, mutated, wide, wide_arguments)
         self._note_hosts(entries, outputs)
-        if request["repeat"]:  # of the first trial: how large the outputs usually are
-            _note_sizes(entries, tensors)
+        _note_sizes(entries, tensors)
         starts, file, size = self.machine.export(tensors)
         for entry in entries:
             for part in (entry, entry.get("wide") or {}):
