@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TEST_PROCESSES ?= 2 # each of which starts workers of its own
 
 .PHONY: demo test check format clean
 
@@ -9,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/adaexplore-mcp demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -27,6 +27,13 @@ def pytest_addoption(parser):
     parser.addoption("--update-snapshots", action="store_true", help="write tests/snapshots anew")
 
 
+def pytest_collection_modifyitems(items):
+    """With several processes each file is one's, and the GPU is one's too."""
+    for item in items:
+        group = "gpu" if item.get_closest_marker("gpu") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture
 def update_snapshots(request):
     return request.config.getoption("--update-snapshots")

@@ -819,6 +819,7 @@ async def test_a_second_server_waits_for_the_first_and_sees_its_node(bench, othe
 @pytest.mark.parametrize(
     ("pid", "said"),
     [(os.getpid(), "being judged"), (2**22 - 1, "interrupted, the next call with it takes it up")],
+    ids=["alive", "gone"],
 )
 def test_a_kernel_whose_server_has_ended_is_not_said_to_be_judged(pid, said):
     mine = owners.this_process()
