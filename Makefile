@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TEST_PROCESSES ?= 2 # each of which starts workers of its own
+# Each of them starts workers of its own.
+TEST_PROCESSES ?= 2
 
 .PHONY: demo test check format clean
 

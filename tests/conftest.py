@@ -30,7 +30,7 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(items):
     """With several processes each file is one's, and the GPU is one's too."""
     for item in items:
-        group = "gpu" if item.get_closest_marker("gpu") else str(item.path)
+        group = "gpu" if item.get_closest_marker("gpu") else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
 
 

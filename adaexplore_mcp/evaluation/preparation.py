@@ -22,6 +22,7 @@ from adaexplore_mcp.evaluation.trials import (
     OF_THE_FIRST,
     ONLY_TRANSFORMED,
     RANDOMISED,
+    SCALED_DOWN,
     SCHEDULE,
     Attachment,
     Trial,
@@ -232,7 +233,7 @@ class _Trials:
             if found is None:
                 continue
             trial, answer = found
-            if transform in {"small", PLAINLY_SMALL[1]}:
+            if transform in SCALED_DOWN:
                 small.add(trial.name)
             made.append(trial)
             if not first:

@@ -22,6 +22,7 @@ __all__ = [
     "ONE_SIGN",
     "ONLY_TRANSFORMED",
     "RANDOMISED",
+    "SCALED_DOWN",
     "SCHEDULE",
     "UNUSUAL",
     "Attachment",
@@ -57,9 +58,11 @@ OF_THE_FIRST = frozenset({"negated", "some negated"})
 """Transformations of the very inputs of the first trial: only then is every sign another one, or are most elements equal."""
 ONE_SIGN = frozenset({"all negative", "all positive"})
 """A largest or smallest value is then not on the side of zero where it usually is."""
+SCALED_DOWN = frozenset({"small", "times 0.01"})
+"""With and without zeros among them."""
 UNUSUAL = ONE_SIGN | {"small"}
 """Left out, or without its zeros, where the reference then gives fewer numbers than for inputs as they are drawn."""
-ONLY_TRANSFORMED = ONE_SIGN | {"some negated", "times 3", "small", "times 0.01", "whole numbers"}
+ONLY_TRANSFORMED = ONE_SIGN | SCALED_DOWN | {"some negated", "times 3", "whole numbers"}
 """With the constructor's weights, a trial of these is left out where no input can be transformed."""
 
 MOST_OUTPUTS = 4096

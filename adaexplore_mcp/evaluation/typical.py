@@ -6,6 +6,7 @@ A sum of a hundred numbers may be a thousandth of what it usually is, and still 
 import contextlib
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -30,19 +31,18 @@ def note_typical(trials: Sequence[Trial], *, small: Collection[str]) -> None:
         trials: All of a workload; the first one's inputs are as the task draws them.
         small: Names of those whose inputs were scaled down.
     """
+    drawn, with_weights = _medians(trials[:1]), {}
+    for weights in {trial.weights for trial in trials}:
+        peers = [trial for trial in trials if trial.weights == weights]
+        with_weights[weights] = _medians(peers if len(peers) >= FEWEST_PEERS else trials)
     for trial in trials:
-        peers = [other for other in trials if other.weights == trial.weights]
-        if len(peers) < FEWEST_PEERS:
-            peers = list(trials)
         shrunk = trial.name in small
         for entry in trial.expected.message:
-            if _few(entry):
-                typical = _median(entry["path"], peers)
-            else:
-                typical = _median(entry["path"], trials[:1]) if shrunk else 0.0
+            usual = with_weights[trial.weights] if _few(entry) else drawn if shrunk else {}
+            size, typical = _size(entry), usual.get(entry["path"], 0.0)
             if shrunk:
-                typical = min(typical, MOST_SHRUNK * _size(entry))
-            if typical > _size(entry):
+                typical = min(typical, MOST_SHRUNK * size)
+            if typical > size:
                 entry["typical"] = typical
 
 
@@ -50,9 +50,14 @@ def _few(entry: Mapping[str, Any]) -> bool:
     return "plain" in entry or math.prod(entry["shape"]) <= FEW
 
 
-def _median(path: str, trials: Sequence[Trial]) -> float:
-    sizes = [_size(entry) for trial in trials for entry in trial.expected.message if entry["path"] == path]
-    return statistics.median([size for size in sizes if math.isfinite(size)] or [0.0])
+def _medians(trials: Sequence[Trial]) -> dict[str, float]:
+    """Return by output the median of its sizes, of those that are finite."""
+    sizes = defaultdict(list)
+    for trial in trials:
+        for entry in trial.expected.message:
+            if math.isfinite(size := _size(entry)):
+                sizes[entry["path"]].append(size)
+    return {path: statistics.median(found) for path, found in sizes.items()}
 
 
 def _size(entry: Mapping[str, Any]) -> float:

@@ -1,10 +1,11 @@
 """How large an output usually is."""
 
 import math
+import time
 
 import pytest
 
-from adaexplore_mcp.evaluation.trials import Attachment, Trial
+from adaexplore_mcp.evaluation.trials import MOST_OUTPUTS, SCHEDULE, Attachment, Trial
 from adaexplore_mcp.evaluation.typical import FEW, note_typical
 
 NONE = Attachment([], None)
@@ -40,17 +41,13 @@ def test_one_trial_with_its_weights_is_held_to_what_all_have():
 
 
 def test_what_is_no_number_is_of_no_size():
-    assert (
-        noted([trial("a", number("None")), trial("b", number("'0.5 of it'")), trial("c", tensor(None))])
-        == [0.0] * 3
-    )
+    trials = [trial("a", number("None")), trial("b", number("'0.5 of it'")), trial("c", tensor(None))]
+    assert noted(trials) == [0.0] * 3
 
 
 def test_many_elements_are_not_small_by_chance():
-    assert (
-        noted([trial(f"{n}", tensor(size, FEW + 1)) for n, size in enumerate([9.0, 10.0, 0.001])])
-        == [0.0] * 3
-    )
+    trials = [trial(f"{n}", tensor(size, FEW + 1)) for n, size in enumerate([9.0, 10.0, 0.001])]
+    assert noted(trials) == [0.0] * 3
 
 
 @pytest.mark.parametrize("elements", [1, 1000])
@@ -60,3 +57,13 @@ def test_what_small_inputs_give_is_held_to_its_usual_size_within_bounds(elements
     assert noted(trials, ["small"]) == [0.0, 0.0, 0.0, 1.0]
     trials[-1] = trial("small", tensor(1e-6, elements))  # a sixth power
     assert noted(trials, ["small"])[-1] == pytest.approx(1e-4)
+
+
+def test_as_many_outputs_as_there_may_be_hold_up_nobody():
+    outputs = [{"path": f"out[{n}]", **tensor(1.0)} for n in range(MOST_OUTPUTS)]
+    trials = [
+        Trial(f"{n}", "constructor", NONE, Attachment(outputs, None), n, []) for n in range(len(SCHEDULE))
+    ]
+    started = time.monotonic()
+    note_typical(trials, small=set())
+    assert time.monotonic() - started < 10  # looked up anew for each output it takes two minutes

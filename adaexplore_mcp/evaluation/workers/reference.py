@@ -34,7 +34,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from adaexplore_mcp.evaluation.trials import UNUSUAL
+from adaexplore_mcp.evaluation.trials import SCALED_DOWN, UNUSUAL
+from adaexplore_mcp.evaluation.typical import FEW
 from adaexplore_mcp.evaluation.wire import Connection
 from adaexplore_mcp.evaluation.workers.arguments import Arguments
 from adaexplore_mcp.evaluation.workers.collect import collect
@@ -327,7 +328,8 @@ class Reference:
         wide, wide_arguments, not_wide = self._wide(model, arguments)
         entries, tensors = _expected(outputs, own, mutated, wide, wide_arguments)
         self._note_hosts(entries, outputs)
-        _note_sizes(entries, tensors)
+        whole = request["repeat"] or request["transform"] in SCALED_DOWN
+        _note_sizes(entries, tensors, most=math.inf if whole else FEW)
         starts, file, size = self.machine.export(tensors)
         for entry in entries:
             for part in (entry, entry.get("wide") or {}):
@@ -575,11 +577,11 @@ def _aliases(outputs: Any, arguments: Arguments) -> dict[str, str]:  # noqa: ANN
     }
 
 
-def _note_sizes(entries: list[dict[str, Any]], tensors: Sequence[Tensor]) -> None:
-    """Note the root mean square of every floating output, as far as it is finite."""
+def _note_sizes(entries: list[dict[str, Any]], tensors: Sequence[Tensor], *, most: float) -> None:
+    """Note the root mean square of every floating output of at most so many elements, as far as it is finite."""
     for entry in entries:
         tensor = tensors[entry["start"]] if "start" in entry else None
-        if tensor is not None and tensor.is_floating_point() and tensor.numel():
+        if tensor is not None and tensor.is_floating_point() and 0 < tensor.numel() <= most:
             rms = float(tensor.detach().double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
             if math.isfinite(rms):
                 entry["rms"] = rms
